@@ -1,4 +1,6 @@
-"""Serves each unpacked package as a host of its own on loopback: `python tests/proof/hosts.py OUT`, ended by closing its input.
+"""Serves each unpacked package, and each domain of known pages, as a host of its own on loopback.
+
+`python tests/proof/hosts.py OUT` ends when its input is closed.
 
 As on the web: gzip where the reader takes it, ETag and 304, redirects, robots.txt of several kinds (none, a folder closed,
 closed to AI crawlers), some 404, a 503 at the first request of every 100th page, and charsets that are declared, left out or
@@ -28,9 +30,7 @@ class Site:
     def __init__(self, out: Path) -> None:
         site = json.loads((out / "site.json").read_text(encoding="utf-8"))
         self.port = int(site["port"])
-        self.folders = {
-            each["address"]: out / "site" / each["name"] for each in site["packages"] if not each["held_out"]
-        }
+        self.folders = {each["address"]: out / "site" / each["name"] for each in site["packages"]}
         self._busy: set[str] = set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

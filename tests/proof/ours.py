@@ -19,7 +19,8 @@ from typing import Any
 import psutil
 from hosts import running
 from meter import run_measured
-from shape import BATCH_SIZE, CONTEXT, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, STEPS, VOCAB_SIZE
+from pyarrow import parquet
+from shape import BATCH_SIZE, CONTEXT, CORPORA, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, STEPS, VOCAB_SIZE
 from votes import DUMP
 
 from webtext.tokenizer import Tokenizer
@@ -82,20 +83,23 @@ def crawl(out: Path, port: int) -> list[dict[str, Any]]:
     }
     with running(out):
         return [
-            run_measured(name, [WEBTEXT, *command, "--config", str(config)], out / f"ours/crawl-{name}.log")[0]
+            _measured(out, name, [*command, "--config", str(config)], out / f"ours/crawl-{name}.log")[0]
             for name, command in commands.items()
         ]
 
 
 def disturbed(out: Path, port: int, size: str, interval: float) -> dict[str, Any]:
-    """`webtext pretrain`, a random process of it killed every `interval` seconds and the command given again until it is done."""
+    """`webtext pretrain`, repeated until it is done: a random process of it is killed every `interval` seconds or more."""
     command = [WEBTEXT, "pretrain", str(write_config(out, "disturbed", port, size))]
     noted = out / "ours/killed.json"
     chance, killed = random.Random(0), Counter[str](json.loads(noted.read_text()) if noted.exists() else {})
     with running(out), open(out / "ours/disturbed.log", "a", encoding="utf-8") as log:
         for _ in range(MOST_RUNS):
-            process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-            while (code := _wait(process, interval)) is None:
+            process = psutil.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=_environment(out)
+            )
+            # Ever longer, so that a machine that is too slow to finish a part between two kills ends, too.
+            while (code := _wait(process, interval * (1 + killed.total() / 20))) is None:
                 try:
                     victim = chance.choice([process, *process.children(recursive=True)])
                     victim.kill()
@@ -115,9 +119,10 @@ def build(out: Path, port: int, size: str) -> list[dict[str, Any]]:
     if not (out / "ours/build/pages").exists():
         shutil.copytree(out / "ours/disturbed/pages", out / "ours/build.partial/pages")
         (out / "ours/build.partial").rename(out / "ours/build")
-    command = [WEBTEXT, "pretrain", str(write_config(out, "build", port, size))]
+    command = ["pretrain", str(write_config(out, "build", port, size))]
     log = out / "ours/build.log"
-    rows = run_measured("start", command, log, stage_of=lambda line: (re.findall(r"^\d/6 (\w+)", line) or [None])[0])
+    stage_of = lambda line: (re.findall(r"^\d/6 (\w+)", line) or [None])[0]  # noqa: E731
+    rows = _measured(out, "start", command, log, stage_of=stage_of)
     subprocess.run([WEBTEXT, "report", str(out / "ours/build")], check=True, stdout=subprocess.DEVNULL)
     return rows
 
@@ -153,50 +158,72 @@ def ledger(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def tokens(out: Path, port: int, corpus: str) -> list[dict[str, Any]]:
-    """Our tokenizer and token set of the others' documents as they are; those of our corpus are the build's."""
-    if corpus == "ours":
-        return []
-    config, (token_set, tokenizer) = str(write_config(out, "build", port, "large")), _tokens_of(out, corpus)
-    parts, folder = map(str, sorted((out / "theirs/corpus").glob("*.parquet"))), token_set.parent
-    commands = (
-        ["clean", "filter", *parts, "--out", str(folder)],  # its documents/ are all of them
-        ["tokenizer", "train", str(folder / "documents"), "--out", str(tokenizer)],
-        ["shards", "pack", str(folder / "documents"), "--tokenizer", str(tokenizer), "--out", str(token_set)],
-    )
-    logs = (folder / f"{command[0]}.log" for command in commands)
-    return [
-        row
-        for command, log in zip(commands, logs, strict=True)
-        for row in run_measured(command[0], [WEBTEXT, *command, "--config", config], log)
-    ]
+def union_tokenizer(out: Path, port: int) -> list[dict[str, Any]]:
+    """One tokenizer for all runs, from all corpora; each counts as much as the largest, whatever its size."""
+    folders = [out / folder for folder in CORPORA.values()]
+    sizes = [sum(len(text.encode()) for text in _texts(folder)) for folder in folders]
+    weights = [f"--weight={folder}={max(sizes) / size:.4f}" for folder, size in zip(folders, sizes, strict=True)]
+    command = ["tokenizer", "train", *map(str, folders), *weights, "--out", str(_tokenizer(out))]
+    return _measured(out, "union", [*command, "--vocab-size", str(VOCAB_SIZE)], out / "tokens/union.log")
 
 
-def train(out: Path, port: int, corpus: str, seed: int, size: str) -> list[dict[str, Any]]:
+def tokens(out: Path, port: int, corpus: str) -> dict[str, Any]:
+    """A corpus as our token set, by the union's tokenizer: the costs, and its bytes per token.
+
+    A tokenizer of their corpus alone is trained for its cost; that of ours is the build's.
+    """
+    texts, token_set = str(out / CORPORA[corpus]), out / f"tokens/{corpus}"
+    pack = ["shards", "pack", texts, "--tokenizer", str(_tokenizer(out)), "--out", str(token_set)]
+    train = ["tokenizer", "train", texts, "--out", f"{token_set}.json", "--vocab-size", str(VOCAB_SIZE)]
+    commands = [train, pack] if corpus == "theirs" else [pack]
+    rows = [row for each in commands for row in _measured(out, each[0], each, out / f"tokens/{corpus}-{each[0]}.log")]
+    lengths = [parquet.read_table(path, columns=["length"])["length"] for path in token_set.glob("*.parquet")]
+    n_tokens = sum(length.as_py() for column in lengths for length in column)
+    n_bytes = sum(len(text.encode()) for text in _texts(out / CORPORA[corpus]))
+    return {"rows": rows, "tokens": n_tokens, "bytes_per_token": n_bytes / n_tokens}
+
+
+def train(out: Path, port: int, corpus: str, seed: int, steps: int, budget: str = "") -> list[dict[str, Any]]:
     """One run of our trainer on one core; leaves its checkpoints in models/ as Hugging Face folders."""
-    name, (token_set, tokenizer) = f"webtext-{corpus}-{seed}", _tokens_of(out, corpus)
-    run, config = out / "ours" / name, str(write_config(out, "build", port, size))
-    command = [WEBTEXT, "train", "run", str(token_set), "--out", str(run), "--config", config]
-    command += ["--threads", "1", "--set", f"train.seed={seed}"]
-    command += ["--set", f"train.checkpoint.checkpoint_interval={STEPS[size] // N_CHECKPOINTS}"]
+    name, config = f"webtext{budget}-{corpus}-{seed}", str(write_config(out, "build", port, "large"))
+    run, token_set = out / "ours" / name, out / f"tokens/{corpus}"
+    command = ["train", "run", str(token_set), "--out", str(run), "--config", config, "--threads", "1"]
+    settings = {"seed": seed, "steps": steps, "warmup_steps": max(1, steps // 20)}
+    settings["checkpoint.checkpoint_interval"] = steps // N_CHECKPOINTS
+    command += [f"--set=train.{key}={value}" for key, value in settings.items()]
     figures = out / f"ours/{name}.json"
     if not figures.exists():
-        rows = run_measured(name, command, figures.with_suffix(".log"), env=os.environ | {"OMP_NUM_THREADS": "1"})
+        rows = _measured(out, name, command, figures.with_suffix(".log"), OMP_NUM_THREADS="1")
         figures.write_text(json.dumps(rows))
     for checkpoint in sorted((run / "checkpoints").glob("step-*")):
         seen = int(checkpoint.name.removeprefix("step-")) * BATCH_SIZE * CONTEXT
-        folder = out / f"models/{corpus}-ours-{seed}/{seen:09d}"
+        folder = out / f"models/{corpus}-ours{budget}-{seed}/{seen:09d}"
         if not folder.exists():
             partial = folder.with_name(f"{folder.name}.partial")
-            load_model(checkpoint).to_huggingface(partial, tokenizer=Tokenizer.load(tokenizer))
+            load_model(checkpoint).to_huggingface(partial, tokenizer=Tokenizer.load(_tokenizer(out)))
             partial.rename(folder)
     return list(json.loads(figures.read_text()))
 
 
-def _tokens_of(out: Path, corpus: str) -> tuple[Path, Path]:
-    """The token set and the tokenizer's file."""
-    folder = out / "ours" / ("build" if corpus == "ours" else "their-documents")
-    return folder / "tokens", folder / "tokenizer/tokenizer.json"
+def _tokenizer(out: Path) -> Path:
+    return out / "tokens/tokenizer.json"
+
+
+def _texts(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.parquet")):
+        for batch in parquet.ParquetFile(path).iter_batches(256, columns=["text"]):
+            yield from batch.column("text").to_pylist()
+
+
+def _environment(out: Path, **variables: str) -> dict[str, str]:
+    """The environment of our commands: the extractor's model is the one that never saw the served pages, if there is one."""
+    return os.environ | {"PYTHONPATH": str(out / "extractor")} | variables
+
+
+def _measured(
+    out: Path, name: str, arguments: list[str], log: Path, stage_of: Any = lambda line: None, **variables: str
+) -> list[dict[str, Any]]:
+    return run_measured(name, [WEBTEXT, *arguments], log, stage_of=stage_of, env=_environment(out, **variables))
 
 
 def write_config(out: Path, name: str, port: int, size: str) -> Path:
@@ -232,7 +259,6 @@ def _wait(process: psutil.Popen, seconds: float) -> int | None:
 def _answers(pages: Path) -> Iterator[tuple[str, str]]:
     """Link id -> what came of it; a captured page by the digest of its body."""
     from fastwarc.warc import ArchiveIterator, WarcRecordType
-    from pyarrow import parquet
 
     digests = {}
     for archive in sorted(pages.glob("*.warc.gz")):

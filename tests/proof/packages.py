@@ -26,7 +26,7 @@ PER_CALL = 16  # packages that one call of apt downloads
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One line of the list; `role` is crawl, held_out or substitute."""
+    """One line of the list; `role` is crawl or substitute."""
 
     role: str
     name: str
@@ -68,13 +68,13 @@ def read_list() -> list[Package]:
 
 
 def prefix(listed: Iterable[Package], n_pages: int) -> list[Package]:
-    """The first packages that together have `n_pages` pages to crawl, with the held-out ones between them."""
+    """The first packages that together have `n_pages` pages to crawl."""
     taken, pages = [], 0
     for package in listed:
         if pages >= n_pages or package.role == "substitute":
             break
         taken.append(package)
-        pages += package.pages if package.role == "crawl" else 0
+        pages += package.pages
     return taken
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.ticker import EngFormatter
 
-COLOURS = {"ours": "#1f6fb4", "theirs": "#d2691e"}
+COLOURS = {"ours": "#1f6fb4", "theirs": "#d2691e", "newer": "#7a7a7a"}
 LINES = {"ours": "o-", "theirs": "s--"}
 STYLE = {"svg.hashsalt": "proof", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False}
 
@@ -19,7 +19,7 @@ STYLE = {"svg.hashsalt": "proof", "svg.fonttype": "none", "axes.spines.top": Fal
 def loss(curves: dict[str, list[Any]], path: Path) -> None:
     """Bits per byte over tokens seen: the mean of the seeds as a line, from the best to the worst seed as a band."""
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for name, seeds in sorted(curves.items()):
+    for name, seeds in sorted((name, seeds) for name, seeds in curves.items() if "@" not in name):
         corpus, trainer = name.split("-")
         tokens, bits = np.array(seeds)[0, :, 0], np.array(seeds)[:, :, 1]
         label = f"{corpus.removesuffix('s')} corpus, {trainer.removesuffix('s')} trainer"
@@ -28,7 +28,7 @@ def loss(curves: dict[str, list[Any]], path: Path) -> None:
         axes.set_xticks(tokens)
     axes.minorticks_off()
     axes.xaxis.set_major_formatter(EngFormatter(places=1))
-    axes.set(xlabel="tokens seen", ylabel="bits per byte", title="Held-out documentation (lower is better)")
+    axes.set(xlabel="tokens seen", ylabel="bits per byte", title="Held-out manuals (lower is better)")
     axes.grid(axis="y", color="#dddddd")
     axes.legend(frameon=False)
     figure.savefig(path, metadata={"Date": None})

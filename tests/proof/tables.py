@@ -13,19 +13,22 @@ Values = dict[str, Any]
 STEPS = {  # step: the names of our rows and of theirs, whose seconds and CPU seconds are summed
     "crawl": (["pages"], ["scrapy"]),
     "extract, judge, deduplicate": (["documents"], ["datatrove"]),
+    "the same, theirs by trafilatura 2": (["documents"], ["datatrove-newer"]),
     "train a tokenizer on our corpus": (["tokenizer"], ["tokenizer-ours"]),
     "pack our corpus": (["tokens"], ["pack-ours"]),
     "train a tokenizer on their corpus": (["tokenizer of theirs"], ["tokenizer-theirs"]),
     "pack their corpus": (["shards of theirs"], ["pack-theirs"]),
     "train a model, one core, median": (["webtext"], ["nanogpt"]),
 }
-OWNER = {"ours": "our", "theirs": "their"}
-SETS = {"documentation": "held-out documentation", "wikitext-103": "WikiText-103", "ptb": "PTB"}
+OWNER = {"ours": "our", "theirs": "their", "newer": "their trafilatura-2"}
+BUDGETS = {"": "", "tokens": ", equal tokens", "cpu": ", equal CPU time"}
+SETS = {"documentation": "held-out documentation", "articles": "articles", "wikitext-103": "WikiText-103", "ptb": "PTB"}
 
 
 def tables(values: Values) -> str:
     """All tables, in the order of the page."""
-    parts = [our_way(values), costs(values), verdict(values["verdict"]), corpora(values["verdict"])]
+    judged = values.get("final verdict", values["verdict"])
+    parts = [our_way(values), costs(values), verdict(judged), corpora(judged)]
     return "\n\n".join("\n".join(part) for part in parts)
 
 
@@ -51,10 +54,12 @@ def costs(values: Values) -> Iterator[str]:
     """Seconds, CPU seconds and peak memory of each step, both ways."""
     found = {row["name"]: row for row in values["our build"]}
     found |= {row["name"]: row for row in values["our crawl"] + values["their corpus"]}
+    found |= {row["name"]: row for row in values.get("their newer corpus", [])}
     found |= {row["name"]: row for corpus in ("ours", "theirs") for row in values[f"their tokens of {corpus}"]}
-    found |= {f"{row['name']} of theirs": row for row in values["our tokens of theirs"]}
+    packed = values["our tokens of theirs"]
+    found |= {f"{row['name']} of theirs": row for row in (packed if isinstance(packed, list) else packed["rows"])}
     for trainer in ("webtext", "nanogpt"):
-        runs = [row for row in values["training"] if row["name"].startswith(trainer)]
+        runs = [row for row in values["training"] if row["name"].startswith(f"{trainer}-")]
         if runs:
             found[trainer] = {key: median(run[key] for run in runs) for key in ("seconds", "cpu_seconds", "peak_mib")}
     rows = [["step", "ours: s", "CPU s", "MiB", "theirs: s", "CPU s", "MiB", "CPU, theirs / ours"]]
@@ -74,20 +79,28 @@ def verdict(found: Values) -> Iterator[str]:
     heads = [f"{SETS[name]} ({found['sets'][name][0]} texts)" for name in names]
     rows = [["bits per byte", *heads]]
     labels = found["bits_per_byte"][names[0]]
-    combinations = [label for label in labels if "-" in label]
+    owners = list(OWNER)
+    combinations = sorted((label for label in labels if "-" in label), key=lambda x: owners.index(x.partition("-")[0]))
     for label in [*combinations, *(label for label in labels if label not in combinations)]:
         cells = ["{:.3f} ({:.3f} to {:.3f})".format(*found["bits_per_byte"][name][label]) for name in names]
-        corpus, _, trainer = label.partition("-")
-        name = f"{OWNER[corpus]} corpus, {OWNER[trainer]} trainer" if trainer else f"ours minus theirs: {label}"
-        rows.append([name, *cells])
+        rows.append([named(label), *cells])
     return table(*rows)
 
 
+def named(label: str) -> str:
+    """The words for a combination of corpus, trainer and budget, or for a difference of two."""
+    corpus, is_combination, trainer = label.partition("-")
+    if not is_combination:
+        return f"ours minus theirs: {label}"
+    trainer, _, budget = trainer.partition("@")
+    return f"{OWNER[corpus]} corpus, {OWNER[trainer]} trainer{BUDGETS[budget]}"
+
+
 def corpora(found: Values) -> Iterator[str]:
-    """What both corpora contain."""
-    sides = [found["corpora"][name] for name in ("ours", "theirs")]
-    lefts = [found["duplicates_left"][name] for name in ("ours", "theirs")]
-    rows = [["", "ours", "theirs"]]
+    """What the corpora contain."""
+    names = [name for name in OWNER if name in found["corpora"]]
+    sides, lefts = ([found[of][name] for name in names] for of in ("corpora", "duplicates_left"))
+    rows = [["", *names]]
     for name in ("documents", "characters", "hosts"):
         rows.append([name, *(f"{side[name]:,}" for side in sides)])
     shares = {
@@ -101,8 +114,8 @@ def corpora(found: Values) -> Iterator[str]:
         f"characters in lines of kind: {kind}": [side["kinds"][kind] for side in sides] for kind in sides[0]["kinds"]
     }
     rows += [[name, *(f"{share:.2%}" for share in each)] for name, each in shares.items()]
-    both = found["corpora"]["both"]
-    return table(*rows, ["documents of the same page", f"{both:,}", f"{both:,}"])
+    both = f"{found['corpora']['both']:,}"
+    return table(*rows, ["documents of the same page", both, both, *[""] * (len(names) - 2)])
 
 
 if __name__ == "__main__":

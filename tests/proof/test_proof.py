@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
+import os
 import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import urllib.error
 import urllib.request
 from email.message import Message
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import blind
 import hosts
 import packages
+import proof
 import tables
 import theirs
+import verdict
+import webpages
 from packages import Package
+from shape import CORPORA, N_CHECKPOINTS
 from votes import GONE, OLD, number_of, write_votes
 
 PAGE = b"<html><head><title>Old news</title></head><body><p>caf\xc3\xa9</p></body></html>"
@@ -54,11 +65,10 @@ def test_the_list_has_the_sizes_that_the_proof_promises() -> None:
     listed = packages.read_list()
     chosen = {size: packages.prefix(listed, n) for size, n in packages.PAGES.items()}
     assert len(chosen["large"]) >= 300
-    pages = {size: sum(each.pages for each in some if each.role == "crawl") for size, some in chosen.items()}
+    pages = {size: sum(each.pages for each in some) for size, some in chosen.items()}
     assert pages["small"] >= 2_000
     assert pages["medium"] >= 20_000
     assert pages["large"] >= 50_000
-    assert all(any(each.role == "held_out" for each in some) for some in chosen.values())
 
 
 def test_a_replaced_version_is_taken_as_it_is_now_and_printed(apt: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,8 +80,8 @@ def test_a_replaced_version_is_taken_as_it_is_now_and_printed(apt: Path, capsys:
 
 
 def test_a_package_that_is_gone_has_a_substitute_of_its_role(apt: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = packages.available([_package("lost-doc", role="held_out")], [_package("c-doc", "2.9-1", role="substitute")])
-    assert found == [_package("c-doc", "3.0-1", role="held_out")]
+    found = packages.available([_package("lost-doc", role="crawl")], [_package("c-doc", "2.9-1", role="substitute")])
+    assert found == [_package("c-doc", "3.0-1", role="crawl")]
     assert capsys.readouterr().out == "package lost-doc is gone: c-doc takes its place\n"
 
 
@@ -157,7 +167,7 @@ def test_the_hosts_answer_as_the_web_does(tmp_path: Path) -> None:
     (tmp_path / "site/a-doc").mkdir(parents=True)
     for name in names:
         (tmp_path / "site/a-doc" / name).write_bytes(PAGE * 9)
-    package = {"name": "a-doc", "address": "127.9.0.1", "held_out": False, "dependents": 7}
+    package = {"name": "a-doc", "address": "127.9.0.1", "dependents": 7}
     site = {"port": free_port, "packages": [package]}
     (tmp_path / "site.json").write_text(json.dumps(site))
     write_votes(tmp_path, site)
@@ -186,6 +196,79 @@ def test_an_environment_that_pip_cannot_fill_is_an_error_and_not_taken_for_compl
     ):
         theirs.environment(tmp_path)
     assert not (tmp_path / "their-env/installed.txt").exists()
+
+
+def test_a_corpus_of_longer_tokens_takes_fewer_steps_for_as_many_bytes() -> None:
+    steps = proof.equal_bytes(1000, {"ours": {"bytes_per_token": 3.0}, "theirs": {"bytes_per_token": 5.0}})
+    assert steps == {"ours": 1335, "theirs": 800}
+    assert all(n % N_CHECKPOINTS == 0 for n in steps.values())
+
+
+def test_known_pages_are_served_or_judged_by_but_no_domain_is_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, learned = tmp_path / "data", []
+    golds = [
+        {"id": f"{i:04}", "url": f"https://site{i}.example/a", "page_type": "article", "text": f"Text {i}"}
+        | {"with": [], "without": []}
+        for i in range(12)
+    ]
+    _archive(data / "wcxb/pages.tar.xz", {f"{gold['id']}.html": PAGE for gold in golds})
+    (data / "wcxb/gold.jsonl.xz").write_bytes(lzma.compress("\n".join(map(json.dumps, golds)).encode()))
+    _archive(data / "extract/pages.tar.xz", {"news.html": PAGE})
+    passages = {"https://site3.example/news": {"file": "news.html", "with": ["Old"], "without": []}}
+    (data / "extract/evaldata.json").write_text(json.dumps(passages))
+    monkeypatch.setattr(webpages, "learn", lambda examples: learned.extend(examples) or "{}")
+    (tmp_path / "out").mkdir()
+    served = set(webpages.take(data, None, tmp_path / "out"))
+    judged = {domain for domain, _ in verdict.articles(tmp_path / "out")}
+    assert served | judged == {f"site{i}.example" for i in range(12)}
+    assert not served & judged
+    assert {example.domain for example in learned} == judged
+    pages = sorted(path.parts[-3] for path in (tmp_path / "out/site").rglob("*.html"))
+    assert pages == sorted([*served, *(["site3.example"] if "site3.example" in served else [])])
+
+
+def _archive(path: Path, files: dict[str, bytes]) -> None:
+    path.parent.mkdir(parents=True)
+    with tarfile.open(path, "w:xz") as archive:
+        for name, body in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
+
+
+def test_with_its_hook_every_python_takes_the_other_model_for_the_package_s(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(webpages.HOOK)
+    (tmp_path / "model.json").write_text('{"another": "model"}')
+    code = "from webtext.clean.extract import scorer; print(scorer._model().decode())"
+    for folder, expected in ((tmp_path, '{"another": "model"}'), (tmp_path / "none", '"learned from"')):
+        command, variables = [sys.executable, "-P", "-c", code], os.environ | {"PYTHONPATH": str(folder)}
+        assert expected in subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+
+
+def test_groups_take_turns_and_short_texts_are_left_out() -> None:
+    texts = [("many", f"{i} " * 400) for i in range(9)] + [("few", "one " * 400), ("few", "short")]
+    groups = [group for group, _ in verdict.in_turns(texts)]
+    assert sorted(groups[:2]) == ["few", "many"]
+    assert groups[2:] == ["many"] * 8
+
+
+def test_documents_are_graded_without_their_corpus(tmp_path: Path) -> None:
+    for name, folder in CORPORA.items():
+        (tmp_path / folder).mkdir(parents=True)
+        table = pa.table({"url": [f"http://{name}/{i}" for i in range(9)], "text": [f"{name} {i}" for i in range(9)]})
+        parquet.write_table(table, tmp_path / folder / "part.parquet")
+    assert blind.write(tmp_path, n=3) == 6
+    key = json.loads((tmp_path / "blind/key.json").read_text())
+    texts = {path.stem: path.read_text() for path in (tmp_path / "blind").glob("*.txt")}
+    assert {number: text.split()[0] for number, text in texts.items()} == {
+        number: name for number, (name, _) in key.items()
+    }
+    grades = "".join(f"{number} {'clean' if name == 'ours' else 'junk'}\n" for number, (name, _) in key.items())
+    assert blind.table(key, grades).splitlines()[2:] == ["| ours | 3 | 0 | 0 |", "| theirs | 0 | 0 | 3 |"]
+    with pytest.raises(ValueError, match="expected a line `NN GRADE` for 6 documents"):
+        blind.table(key, grades.replace("junk", "bad"))
 
 
 def test_the_page_has_the_tables_of_the_committed_figures() -> None:

@@ -15,11 +15,12 @@ import torch
 from hosts import running
 from meter import run_measured
 from safetensors.torch import save_file
-from shape import BATCH_SIZE, CONTEXT, CORPORA, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, STEPS, VOCAB_SIZE
+from shape import BATCH_SIZE, CONTEXT, CORPORA, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, VOCAB_SIZE
 from votes import DUMP
 
 HERE = Path(__file__).resolve().parent
 PINS = (HERE / "their-requirements.txt").read_text()
+NEWER = "trafilatura==2.3.1"  # in a folder of its own, because datatrove pins an older one
 TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 Rows = list[dict[str, Any]]
 
@@ -28,14 +29,15 @@ def environment(proof_folder: Path) -> Path:
     """The Python that has their tools; made where it is missing or has other versions."""
     folder = proof_folder / "their-env"
     python, installed = folder / "bin/python", folder / "installed.txt"
-    if not installed.exists() or installed.read_text() != PINS:
+    if not installed.exists() or installed.read_text() != PINS + NEWER:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        for wanted in (PINS.split()[:1], PINS.split()):  # torch alone first, so that its CPU build is taken
+        # torch alone first, so that its CPU build is taken
+        for wanted in (PINS.split()[:1], PINS.split(), [NEWER, "--target", str(folder / "newer")]):
             if subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted]).returncode:
                 raise OSError(
                     f"pip cannot install {wanted[0]} and its like in '{folder}'\ncheck the access to PyPI, then run again"
                 )
-        installed.write_text(PINS)
+        installed.write_text(PINS + NEWER)
     return python
 
 
@@ -58,6 +60,15 @@ def corpus(out: Path, delay: float, workers: int) -> Rows:
     return rows
 
 
+def newer_corpus(out: Path, workers: int) -> Rows:
+    """The same cleaning of the same pages with today's trafilatura: newer/corpus."""
+    work, program = out / "newer/datatrove", HERE.parent / "bench/datatrove_pages.py"
+    newer = os.environ | {"PYTHONPATH": str(out.parent / "their-env/newer")}
+    rows = _step(out, "datatrove-newer", work, program, out / "theirs/pages", work, workers, env=newer)
+    shutil.copytree(work / "corpus", out / "newer/corpus", dirs_exist_ok=True)
+    return rows
+
+
 def funnel(out: Path) -> list[int]:
     """Links, pages, and the documents that were extracted, that passed the filters, and that are kept."""
     crawl = json.loads((out / "theirs/pages/stats.json").read_text())
@@ -73,16 +84,16 @@ def funnel(out: Path) -> list[int]:
 
 
 def tokens(out: Path, corpus: str) -> Rows:
-    """Their tokenizer of a corpus, "ours" or "theirs", and the corpus as nanoGPT reads it."""
-    folder, program = out / f"theirs/tokens-{corpus}", HERE / "their_tokens.py"
-    texts, tokenizer = out / CORPORA[corpus], folder / "tokenizer.json"
-    rows = _step(out, f"tokenizer-{corpus}", folder, program, "train", texts, tokenizer)
-    return rows + _step(out, f"pack-{corpus}", folder / "bins", program, "pack", texts, tokenizer, folder / "bins")
+    """A corpus as nanoGPT reads it, by the union's tokenizer; their tokenizer of it is trained for its cost."""
+    folder, program, texts = out / f"theirs/tokens-{corpus}", HERE / "their_tokens.py", out / CORPORA[corpus]
+    rows = _step(out, f"tokenizer-{corpus}", folder, program, "train", texts, folder / "tokenizer.json")
+    union = out / "tokens/tokenizer.json"
+    return rows + _step(out, f"pack-{corpus}", folder / "bins", program, "pack", texts, union, folder / "bins")
 
 
-def nanogpt(out: Path, nanogpt_path: Path, corpus: str, seed: int, size: str, threads: int) -> Rows:
+def nanogpt(out: Path, nanogpt_path: Path, corpus: str, seed: int, steps: int, threads: int) -> Rows:
     """One run of nanoGPT's own train.py; leaves its checkpoints in models/ as Hugging Face folders."""
-    name, data, steps = f"nanogpt-{corpus}-{seed}", out / f"theirs/tokens-{corpus}", STEPS[size]
+    name, data = f"nanogpt-{corpus}-{seed}", out / f"theirs/tokens-{corpus}"
     run = out / "theirs" / name
     options = {"seed": seed, "out_dir": run, "dataset": data / "bins", "max_iters": steps, "lr_decay_iters": steps}
     options["eval_interval"] = steps // N_CHECKPOINTS
@@ -96,7 +107,7 @@ def nanogpt(out: Path, nanogpt_path: Path, corpus: str, seed: int, size: str, th
     for checkpoint in run.glob("*.pt"):
         folder = out / f"models/{corpus}-theirs-{seed}/{int(checkpoint.stem) * BATCH_SIZE * CONTEXT:09d}"
         if not folder.exists():
-            _convert(checkpoint, data / "tokenizer.json", folder)
+            _convert(checkpoint, out / "tokens/tokenizer.json", folder)
     return rows
 
 
@@ -104,7 +115,7 @@ def _step(out: Path, name: str, folder: Path, *command: object, **options: Any) 
     """The figures of a command of their Python that fills `folder`, which begins empty unless the command resumes."""
     figures = out / f"theirs/figures/{name}.json"
     if not figures.exists():
-        if name != "datatrove":  # it skips its finished tasks
+        if not name.startswith("datatrove"):  # it skips its finished tasks
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         whole = [str(environment(out.parent)), *map(str, command)]

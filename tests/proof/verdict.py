@@ -1,7 +1,8 @@
 """Judges both corpora and both trainers: bits per byte of texts that no model has seen, and what the corpora contain.
 
-The main test is documentation of packages that were never linked. Its text is taken by resiliparse, which neither way uses,
-so that neither is judged by its own idea of a page. Bits are divided by bytes of text, whatever the tokenizer.
+The texts are manuals of packages that were never linked, as their sources have them (`make gold`, but its test split); WCXB's
+articles of domains that were never linked; WikiText-103 and PTB. Half of the packages and domains, and the validation sets,
+are there to choose by; the other half and the test sets are the final verdict's.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import heapq
-import html
 import json
 import re
 from collections import Counter, defaultdict
@@ -25,11 +25,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from resiliparse.extract.html2text import extract_plain_text
-from shape import CORPORA
+from shape import CORPORA, OWN
 
-from webtext.clean.extract.charset import decode
-from webtext.clean.language import detect_language
 from webtext.tokenizer import Tokenizer
 from webtext.train import load_model
 from webtext.train.data.windows import Windows, total_loss
@@ -37,9 +34,9 @@ from webtext.train.distributed import World
 from webtext.train.evaluate.texts import read_running_text
 
 Texts = list[tuple[str, str]]  # (group, text): a package and a page of it
-PUBLIC = {"wikitext-103": "eval/wikitext-103/wiki.test.tokens", "ptb": "eval/ptb/ptb.test.txt"}
+PUBLIC = {"wikitext-103": "eval/wikitext-103/wiki.{}.tokens", "ptb": "eval/ptb/ptb.{}.txt"}
 TEXTS = {"wikitext-103": r"(?ms)^= [^=\n]+ =\n\n.*?(?=^= [^=\n]+ =\n\n|\Z)", "ptb": r"(?:.*\n){1,100}"}
-MIN_CHARACTERS, MAX_CHARACTERS, MAX_TEXTS, CURVE_TEXTS = 500, 10_000, 300, 30
+MIN_CHARACTERS, MAX_CHARACTERS, MAX_TEXTS, CURVE_TEXTS = 500, 5_000, 300, 30
 MAX_SEEN_RATIO, N_DRAWS, BATCH_SIZE = 0.2, 2_000, 16
 MAX_COMPARED = 30_000  # characters of a document in which duplicates are looked for; it bounds memory
 KINDS = {  # of lines that nobody reads as text; a line counts as the first that it matches
@@ -51,25 +48,32 @@ KINDS = {  # of lines that nobody reads as text; a line counts as the first that
     "source indentation": re.compile(r"\t+[A-Z]\w* \w+ \w+"),
 }
 DIFFERENCES = [("both", "ours-ours", "theirs-theirs")]
-DIFFERENCES += [(f"corpus, {same} as trainer", f"ours-{same}", f"theirs-{same}") for same in CORPORA]
-DIFFERENCES += [(f"trainer, {same} as corpus", f"{same}-ours", f"{same}-theirs") for same in CORPORA]
-PAGE = """<!doctype html><meta charset="utf-8"><title>Ours and theirs</title><style>
-main { display: grid; grid-template-columns: 1fr 1fr; gap: 8px 16px } h2 { grid-column: 1 / 3; font-size: 1rem }
-pre { max-height: 40em; overflow: auto; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; background: #eee; color: #111 }
-</style><main><b>ours</b><b>theirs</b>"""
+DIFFERENCES += [(f"corpus, {same} as trainer", f"ours-{same}", f"theirs-{same}") for same in OWN]
+DIFFERENCES += [
+    (f"corpus, {same} as trainer, theirs by trafilatura 2", f"ours-{same}", f"newer-{same}") for same in OWN
+]
+DIFFERENCES += [("corpus, ours as trainer, equal tokens", "ours-ours@tokens", "theirs-ours@tokens")]
+DIFFERENCES += [(f"trainer, {same} as corpus", f"{same}-ours", f"{same}-theirs") for same in OWN]
+DIFFERENCES += [(f"trainer, {same} as corpus, equal CPU time", f"{same}-ours@cpu", f"{same}-theirs") for same in OWN]
 
 
-def judge(out: Path, data: Path | None, served: set[str], threads: int) -> dict[str, Any]:
-    """All results, as JSON values; `data` has the public test sets, `served` the linked pages that exist, after redirects."""
-    found = held_out_texts(out)
-    ratios = seen_ratios([text for _, text in found], [out / folder for folder in CORPORA.values()])
-    kept = [each for each, ratio in zip(found, ratios, strict=True) if ratio <= MAX_SEEN_RATIO]
-    sets = {"documentation": kept, **public_texts(data)}
+def judge(
+    out: Path, data: Path | None, gold: Path | None, served: set[str], threads: int, *, final: bool
+) -> dict[str, Any]:
+    """All results, as JSON values; `data` has the public sets, `served` the linked pages that exist, after redirects."""
+    sets, n_seen = public_texts(data, "test" if final else "valid"), 0
+    for name, texts in {"documentation": manuals(out, gold), "articles": articles(out)}.items():
+        half = in_turns([(group, text) for group, text in texts if int(rank(group), 16) % 2 == final])
+        ratios = seen_ratios([text for _, text in half], [out / folder for folder in CORPORA.values()])
+        kept = [each for each, ratio in zip(half, ratios, strict=True) if ratio <= MAX_SEEN_RATIO]
+        n_seen += len(half) - len(kept)
+        sets |= {name: kept} if kept else {}
+    if not sets:
+        raise OSError("no text is left to judge by\nrun make gold SIZE=large, or name a folder of data with --data")
     scores, curves = score_models(out / "models", sets, threads)
-    side_by_side(out, out / "side_by_side.html")
     return {
         "sets": {name: [len(texts), sum(len(text.encode()) for _, text in texts)] for name, texts in sets.items()},
-        "n_seen": len(found) - len(kept),
+        "n_seen": n_seen,
         "bits_per_byte": {name: compare(scores[name], [group for group, _ in sets[name]]) for name in sets},
         "curves": curves,
         "corpora": corpus_facts(out, served),
@@ -77,19 +81,33 @@ def judge(out: Path, data: Path | None, served: set[str], threads: int) -> dict[
     }
 
 
-def held_out_texts(out: Path) -> Texts:
-    """English pages of the packages that were never linked, by hash; the packages take turns, so that each has a say."""
-    packages: dict[str, str] = {}  # by text, so that each text is there once
-    for package in json.loads((out / "site.json").read_text())["packages"]:
-        for path in (out / "site" / package["name"]).rglob("*") if package["held_out"] else ():
-            page = decode(path.read_bytes()) if path.is_file() else ""
-            text = extract_plain_text(page, main_content=True, preserve_formatting=True, skip_elements=["a.headerlink"])
-            text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())[:MAX_CHARACTERS]
-            if len(text) >= MIN_CHARACTERS and (detect_language(text) or [""])[0] == "en":
-                packages.setdefault(text, package["name"])
+def manuals(out: Path, gold: Path | None) -> Texts:
+    """English gold pages of source packages that were never linked, as their sources have them."""
+    linked = {package["name"] for package in json.loads((out / "site.json").read_text())["packages"]}
+    columns, texts = ["package", "source", "language", "split", "blocks"], []
+    for path in sorted(gold.glob("*.parquet")) if gold else ():
+        for row in pq.read_table(path, columns=columns).to_pylist():
+            if (
+                row["language"] == "en"
+                and row["split"] != "test"
+                and linked.isdisjoint((row["package"], row["source"]))
+            ):
+                texts.append((row["source"], "\n".join(block["text"] for block in row["blocks"])))
+    return texts
+
+
+def articles(out: Path) -> Texts:
+    """WCXB's articles of domains that were never linked."""
+    file = out / "articles.json"
+    return [(domain, text) for domain, text in json.loads(file.read_text())] if file.exists() else []
+
+
+def in_turns(texts: Texts) -> Texts:
+    """At most `MAX_TEXTS` texts that are long enough, by hash; the groups take turns, so that each has a say."""
+    groups = {text[:MAX_CHARACTERS]: group for group, text in texts if len(text) >= MIN_CHARACTERS}
     turns: defaultdict[str, Iterator[int]] = defaultdict(count)
-    ordered = sorted((next(turns[packages[text]]), rank(text), text) for text in sorted(packages, key=rank))
-    return [(packages[text], text) for _, _, text in ordered[:MAX_TEXTS]]
+    ordered = sorted((next(turns[groups[text]]), rank(text), text) for text in sorted(groups, key=rank))
+    return [(groups[text], text) for _, _, text in ordered[:MAX_TEXTS]]
 
 
 def seen_ratios(texts: list[str], folders: list[Path]) -> list[float]:
@@ -100,18 +118,18 @@ def seen_ratios(texts: list[str], folders: list[Path]) -> list[float]:
     return [len(each & seen) / max(1, len(each)) for each in runs]
 
 
-def public_texts(data: Path | None) -> dict[str, Texts]:
-    """The public test sets that are in `data`, de-tokenized, the same for all models."""
+def public_texts(data: Path | None, split: str) -> dict[str, Texts]:
+    """The public sets that are in `data`, de-tokenized, the same for all models."""
     sets: dict[str, Texts] = {}
     for name, path in PUBLIC.items():
-        if data and (data / path).is_file():
-            text = read_running_text(name, (data / path).read_bytes(), path).text.decode()
+        if data and (file := data / path.format(split)).is_file():
+            text = read_running_text(name, file.read_bytes(), str(file)).text.decode()
             sets[name] = [(str(i), each) for i, each in enumerate(re.findall(TEXTS[name], text))]
     return sets
 
 
 def score_models(models: Path, sets: dict[str, Texts], threads: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Set -> corpus-trainer -> scores by seed; and corpus-trainer -> by seed (tokens, bits per byte of some documentation)."""
+    """Set -> corpus-trainer -> scores by seed; and corpus-trainer -> by seed (tokens, bits per byte of some manuals)."""
     scores: dict[str, Any] = {name: defaultdict(list) for name in sets}
     curves, runs = defaultdict(list), sorted(models.iterdir())
     # A thread for each of several models: the kernels are so small that two threads of one only wait for each other.
@@ -126,9 +144,9 @@ def score_models(models: Path, sets: dict[str, Texts], threads: int) -> tuple[di
 
 def score_run(run: Path, sets: dict[str, Texts]) -> tuple[dict[str, Any], list[list[float]]]:
     """The scores of a run's last model, and its curve."""
-    folders, some = sorted(run.glob("[0-9]*")), sets["documentation"][:CURVE_TEXTS]
-    last = {name: bits_per_byte(folders[-1], texts) for name, texts in sets.items()}
-    of_some = [*(bits_per_byte(folder, some) for folder in folders[:-1]), last["documentation"][: len(some)]]
+    folders, name = sorted(run.glob("[0-9]*")), "documentation" if "documentation" in sets else min(sets)
+    some, last = sets[name][:CURVE_TEXTS], {name: bits_per_byte(folders[-1], texts) for name, texts in sets.items()}
+    of_some = [*(bits_per_byte(folder, some) for folder in folders[:-1]), last[name][: len(some)]]
     bits, n_bytes = np.stack(of_some).sum(1).T
     return last, [[int(folder.name), ratio] for folder, ratio in zip(folders, (bits / n_bytes).tolist(), strict=True)]
 
@@ -216,9 +234,10 @@ def corpus_facts(out: Path, served: set[str]) -> dict[str, Any]:
     lines = chain.from_iterable(map(gzip.open, (out / "theirs/pages").glob("*.jsonl.gz")))
     got = {"ours": {unquote(row["final_url"]) for row in rows if row["outcome"] == "fetched"}}
     got["theirs"] = {unquote(json.loads(line)["url"]) for line in lines}
-    ours, theirs = ({url for url, _ in documents(out / folder)} for folder in CORPORA.values())
+    ours, theirs = ({url for url, _ in documents(out / CORPORA[name])} for name in OWN)
     facts, there = {"both": len(ours & theirs), "only_ours": len(ours - theirs)}, set(map(unquote, served))
     lost = {name: len(there - urls) / max(1, len(there)) for name, urls in got.items()}
+    lost["newer"] = lost["theirs"]  # the same pages
     return facts | {name: text_facts(out / CORPORA[name]) | {"lost_ratio": lost[name]} for name in CORPORA}
 
 
@@ -240,14 +259,3 @@ def text_facts(folder: Path) -> dict[str, Any]:
     facts["kinds"] = {kind: totals[kind] / max(1, totals["characters"]) for kind in KINDS}
     pairs = {"template_ratio": ("template", "compared"), "pilcrow_ratio": ("pilcrow", "documents")}
     return facts | {name: totals[part] / max(1, totals[whole]) for name, (part, whole) in pairs.items()}
-
-
-def side_by_side(out: Path, path: Path, n: int = 40) -> None:
-    """Write pages by hash as HTML, both texts beside each other: three quarters in both corpora, the rest in one alone."""
-    ours, theirs = ({url for url, _ in documents(out / folder)} for folder in CORPORA.values())
-    shares = ((ours & theirs, n - n // 8 * 2), (ours - theirs, n // 8), (theirs - ours, n // 8))
-    chosen = [url for some, share in shares for url in heapq.nsmallest(share, some, key=rank)]
-    texts = [{url: text for url, text in documents(out / folder) if url in chosen} for folder in CORPORA.values()]
-    rows = ([url, *(each.get(url, "—") for each in texts)] for url in chosen)
-    cells = ("<h2>{}</h2>\n<pre>{}</pre>\n<pre>{}</pre>\n".format(*map(html.escape, row)) for row in rows)
-    path.write_text(PAGE + "".join(cells), encoding="utf-8")

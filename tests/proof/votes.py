@@ -43,12 +43,11 @@ def write_votes(out: Path, site: dict[str, Any]) -> None:
         zstandard.ZstdCompressor(9).stream_writer(file, closefd=False) as dump,
     ):
         for package in site["packages"]:
-            if not package["held_out"]:
-                for url, leads_to, score in _links(out / "site" / package["name"], package, site["port"]):
-                    links.write(f"{url}\t{leads_to}\t{score}\n")
-                    for again in range(1 + (number_of(url) % 5 == 0)):
-                        count += 1
-                        dump.write(json.dumps(_post(count, url, package["name"], score - again)).encode() + b"\n")
+            for url, leads_to, score in _links(out / "site" / package["name"], package, site["port"]):
+                links.write(f"{url}\t{leads_to}\t{score}\n")
+                for again in range(1 + (number_of(url) % 5 == 0)):
+                    count += 1
+                    dump.write(json.dumps(_post(count, url, package["name"], score - again)).encode() + b"\n")
     (out / "dump.partial").rename(out / DUMP)
 
 
