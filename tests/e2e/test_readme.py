@@ -91,6 +91,31 @@ def test_the_commands_of_a_page_run_in_their_order(page: str, least: int, folder
     assert (folder / ("gpt2" if page == README else "build/model/export") / "model.safetensors").is_file()
 
 
+def test_the_hours_of_the_real_build_follow_from_the_rates_beside_them() -> None:
+    """Per million links, of which about eight million posts vote; WebText had 45 million."""
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in REAL_BUILD.splitlines()
+        if re.match(r"\| (posts|links|pages|the same|duplicates) ", row)
+    ]
+    assert len(rows) == 5
+    found = {}
+    for step, hours, _, source in rows:
+        measured = source.partition("): ")[2] or source.partition("the same: ")[2]
+        numbers = [float(number.replace(",", "")) for number in re.findall(r"[\d,.]*\d", measured)]
+        per_record = {"posts in": numbers[-1] / numbers[0], "ms": numbers[0] / 1000, "per second": 1 / numbers[0]}
+        seconds = next(per_record[unit] for unit in per_record if unit in measured)
+        found[step] = seconds * (8e6 if "posts" in measured else 1e6) / 3600
+        assert float(hours) == pytest.approx(found[step], rel=0.2)
+    hours = 45 * found["pages → documents"]
+    disk, core_hours, on_32 = re.findall(
+        r"([\d.]+) TB of WARC.* and (\d+) core hours.*\s(\d+)\nhours on 32", REAL_BUILD
+    )[0]
+    assert [float(disk), float(core_hours), float(on_32)] == pytest.approx(
+        [45e6 * 62e3 / 1e12, hours, hours / 32], rel=0.05
+    )
+
+
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("The dog chased the other dogs.\nThe cat watched the dogs.\n" * 50)
     for code in blocks(README, "python"):
