@@ -36,9 +36,9 @@ CEILINGS = {
     "modules": 317,
     "settings": 142,
     "C++, lines": 9375,
-    "tests, lines": 63_121,
+    "tests, lines": 63_131,
     "benches, lines": 5291,
-    "templates, scripts, TOML and JSON, lines": 2469,
+    "templates, scripts, TOML and JSON, lines": 2480,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
