@@ -292,14 +292,11 @@ def test_the_page_s_readers_give_the_text_of_packed_documents(build: Path) -> No
 
 def test_the_page_s_reader_gives_the_tokenizer(build: Path) -> None:
     tokens, merges, specials, own = readers()["read_tokenizer"](build / TOKENIZER)
-    loaded = Tokenizer.load(build / TOKENIZER)
-    vocabulary = loaded._vocabulary
+    vocabulary = Tokenizer.load(build / TOKENIZER)._vocabulary
     assert [tokens[id_] for id_ in range(len(vocabulary.tokens))] == list(vocabulary.tokens)
     assert merges == list(vocabulary.merges or ())
     assert specials == dict(vocabulary.special_tokens)
     assert (own["pattern"], own["unicode_version"]) == (vocabulary.pattern, vocabulary.unicode_version)
-    for piece in (" function", " returned", "wasn", " 数字"):
-        assert readers()["encode_piece"](piece.encode(), tokens, merges) == loaded.encode(piece)
 
 
 def test_the_page_s_reader_gives_a_checkpoint_s_tensors(build: Path) -> None:
@@ -372,7 +369,7 @@ def test_the_record_digest_is_computed_as_the_page_says(folder: str, build: Path
 def test_every_reader_of_the_page_is_run_here(build: Path) -> None:
     source = inspect.getsource(inspect.getmodule(test_every_reader_of_the_page_is_run_here))  # type: ignore[arg-type]
     names = re.findall(r"^def (\w+)", "\n".join(blocks()), re.MULTILINE)
-    assert len(names) == 9
+    assert len(names) == 8
     assert all(f'readers()["{name}"]' in source for name in names)
 
 
