@@ -36,14 +36,14 @@ REASONS: Mapping[str, tuple[str, str]] = {
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
     CRAWL_DELAY_TOO_LONG: (REFUSED, "not asked: robots.txt asks for more than 30 seconds between requests"),
     OVER_HOST_CAP: (REFUSED, "not asked: not among the host's best max_pages_per_host links, by karma, then by date"),
-    BAD_URL: (REFUSED, "not asked: the link's URL is not a canonical http(s) URL, or longer than 8 KiB"),
+    BAD_URL: (REFUSED, "not asked: the URL is not a canonical http(s) URL, or longer than 8 KiB"),
     "address_not_public": (REFUSED, "the host has an address that is not public, or one of this machine"),
     "port_not_web": (REFUSED, "the URL has the port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),
     NOT_TEXT: (REFUSED, "not HTML, plain text or Markdown, by its Content-Type or its first bytes"),
     "dns_failed": (FAILED, "the host name has no address"),
-    "dns_unanswered": (FAILED, "no name server answered the look-up of the host name"),
-    "connection_failed": (FAILED, "could not connect, or the connection broke before the end"),
+    "dns_unanswered": (FAILED, "no name server answered"),
+    "connection_failed": (FAILED, "no connection, or it broke before the end"),
     "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
     "timed_out": (FAILED, "the connection or the whole answer took too long"),
     "too_slow": (FAILED, "the body came more slowly than 500 bytes per second"),
@@ -60,8 +60,8 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "too_many_redirects": (FAILED, "more than five redirects"),
     NOT_ARCHIVED: (FAILED, "the archive has no usable capture of the page"),
     ARCHIVE_UNAVAILABLE: (FAILED, "the archive did not answer, or kept answering that it is busy"),
-    ARCHIVE_DAMAGED: (FAILED, "the archive's data don't match its index, or are not an HTTP response"),
-    "fetcher_raised": (FAILED, "the fetcher itself raised an exception: a bug worth reporting"),
+    ARCHIVE_DAMAGED: (FAILED, "the data don't match the index, or are not an HTTP response"),
+    "fetcher_raised": (FAILED, "an exception in the fetcher: a bug worth reporting"),
 }
 """Reason -> (outcome, meaning)."""
 
