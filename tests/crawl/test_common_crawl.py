@@ -382,12 +382,11 @@ def test_a_crawl_from_archives_resumes(crawl_archive: LocalCommonCrawl) -> None:
 SCRATCH = """
 import os, sys
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup
-from webtext.crawl.pages.visit import Visit
-from webtext.crawl.pages.visit import Link
+from webtext.crawl.pages.visit import QueuedLink, Visit
 with LinkJoin() as join:
     for i in range(20_000):
         url = f"http://a.example/{i}"
-        link = Link(link_id=f"{i:032x}", url=url, karma=3, split="train", voted=0)
+        link = QueuedLink(link_id=f"{i:032x}", url=url, karma=3, split="train", voted=0)
         join.add(Lookup(link, Visit(url=url, at=url)))
     folder = os.environ["TMPDIR"]
     paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]

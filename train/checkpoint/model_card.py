@@ -7,6 +7,7 @@ import json
 from webtext.train.checkpoint.checkpoint import find_checkpoint
 from webtext.train.checkpoint.model_copy import local_model
 
+OF_THE_MACHINE = ("seconds", "mfu_ratio", "memory_bytes")  # left out: two runs of one recipe have the same card
 CARD = """---
 library_name: transformers
 pipeline_tag: text-generation
@@ -30,6 +31,7 @@ def model_card(model: str) -> str | None:
         return None
     checkpoint = find_checkpoint(place, lambda _: None, verify=False)
     state = checkpoint.run_state()
-    facts = {"step": checkpoint.step, **state["recipe"]["settings"], "result": state["result"]}
+    result = {name: value for name, value in state["result"].items() if name not in OF_THE_MACHINE}
+    facts = {"step": checkpoint.step, **state["recipe"]["settings"], "result": result}
     facts |= {"environment": state["environment"]}
     return CARD.format(n=checkpoint.config.n_parameters, facts=json.dumps(facts, indent=1))
