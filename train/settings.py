@@ -96,7 +96,7 @@ class OptimizerSettings(Checked):
     weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices", flag=False)
     max_grad_norm: float | None = setting(1.0, "norm to which longer gradients are clipped, or none", flag=False)
     spike_sigmas: float | None = setting(
-        None, "standard deviations above the mean at which a step is skipped; 'none' skips no step", flag=False
+        None, "skip steps so many deviations above the last 128, or not finite; 'none' stops at the latter", flag=False
     )
 
 
