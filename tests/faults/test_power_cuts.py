@@ -68,6 +68,6 @@ def test_a_run_resumes_after_calls_that_fail_and_workers_that_die(drills_of: Dri
 @pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
 def test_a_run_resumes_after_every_kind_of_fault(story: str, drills_of: DrillsOf) -> None:
-    """About sixty faults for each run, those of the promises not counted."""
-    found = drill(drills_of(story), n_cuts=8, n_faults=18, n_decays=6, seed=1)
+    """About thirty faults for each run, those of the promises not counted."""
+    found = drill(drills_of(story), n_cuts=4, n_faults=9, n_decays=3, seed=1)
     assert found.wrong == []
