@@ -16,18 +16,11 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.published import FILES, TASKS
 from webtext.train.metrics import METRICS
-from webtext.train.settings import (
-    EvalSettings,
-    ExperimentSettings,
-    SampleSettings,
-    ScaleSettings,
-    TrainSettings,
-)
+from webtext.train.settings import EvalSettings, ExperimentSettings, SampleSettings, ScaleSettings, TrainSettings
 
 MODEL, EXPORT = (METRICS, "checkpoints/"), ("*.safetensors",)
 """Files that mark a folder of a training run, and an exported model."""
-WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
-BETWEEN_TEXTS = "\n\n----\n\n"
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 @click.group(name="train")
@@ -112,9 +105,7 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | 
 @verb(group, "compare", settings={"train": TrainSettings, "train.compare": ExperimentSettings}, resumes=True)
 @click.argument("corpora", nargs=-1, metavar="CORPUS...")
 @click.option(
-    "--validation",
-    metavar="FILE",
-    help="Validation set.  [default: the documents that all corpora hold out]",
+    "--validation", metavar="FILE", help="Validation set.  [default: the documents that all corpora hold out]"
 )
 @click.option("--tokenizer", metavar="FILE", help="Tokenizer of all corpora.  [default: the first build's]")
 @click.option("--out", metavar="DIR", help="Folder for the runs and the results.")
@@ -146,9 +137,6 @@ def compare(
 @verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": ExperimentSettings}, resumes=True)
 @click.argument("tokens", nargs=-1, required=True)
 @click.option(
-    "--lr", metavar="RATE,RATE,...", help="Learning rates to try; short for --over learning_rate=RATE,RATE,..."
-)
-@click.option(
     "--over",
     multiple=True,
     metavar="NAME=VALUE,...",
@@ -159,7 +147,6 @@ def sweep(
     run: Run,
     settings: Mapping[str, Any],
     tokens: tuple[str, ...],
-    lr: str | None,
     over: tuple[str, ...],
     out: str | None,
 ) -> None:
@@ -169,8 +156,8 @@ def sweep(
     the runs and tokens.
 
     \b
-      webtext train sweep build/tokens --lr 1e-3,2e-3,4e-3 --config train/recipes/toy-cpu.toml --out sweep
-      webtext train sweep build/tokens --lr 1e-3,4e-3 --over optimizer=adamw,muon --seeds 3 --out sweep
+      webtext train sweep build/tokens --over learning_rate=1e-3,2e-3,4e-3 --out sweep
+      webtext train sweep build/tokens --over learning_rate=1e-3,4e-3 --over optimizer=adamw,muon --seeds 3 --out sweep
 
     \b
     Reads:  part sets of tokens with a validation split
@@ -179,8 +166,7 @@ def sweep(
     from webtext.train.experiments.sweep import run_sweep
 
     target = need_out(out, ("sweep.*", "trials/"), on_disk=True)
-    grid = [*([f"learning_rate={lr}"] if lr else []), *over]
-    found = run_sweep(tokens, grid, target, settings["train"], settings["train.sweep"], run)
+    found = run_sweep(tokens, over, target, settings["train"], settings["train.sweep"], run)
     _print_experiment(run, found, target, "sweep")
 
 
@@ -285,12 +271,14 @@ def eval_(
 @click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
 @click.option("--prompt", "prompts", multiple=True, default=("",), help="Beginning of the text; repeatable.")
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Texts per prompt.")
+@click.option("--dtype", type=click.Choice(("auto", *DTYPES[:2])), default="auto", help="As in `train eval`.")
 @click.option("--stop", "stops", metavar="TEXT", multiple=True, help="Text before which to stop; repeatable.")
 def sample(
     run: Run,
     settings: SampleSettings,
     model: str,
     tokenizer: str | None,
+    dtype: str,
     prompts: tuple[str, ...],
     samples: int,
     stops: tuple[str, ...],
@@ -321,14 +309,14 @@ def sample(
     begins = [prompt for prompt in prompts for _ in range(samples)]
     too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", samples, "--samples")
     with join_world() as world, too_many:
-        network = measured.on(world.device, "auto")
+        network = measured.on(world.device, dtype)
         run.console.say(f"sample: {dtype_name(network)} on {world.device.type}")
         if len(begins) == 1:
             pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))
             texts, shown = [run.console.stream(pieces)], ""
         else:
             texts = sample_texts(network, tok, begins, settings, stops)
-            shown = BETWEEN_TEXTS.join(texts)
+            shown = "\n\n----\n\n".join(texts)
     rows = [{"prompt": prompt, "text": text} for prompt, text in zip(begins, texts, strict=True)]
     run.console.result({"samples": rows}, shown)
 
@@ -337,7 +325,7 @@ def sample(
 @click.argument("model")
 @click.option("--tokenizer", metavar="FILE", help="Tokenizer to write with the model, so that the folder is complete.")
 @click.option(
-    "--dtype", type=click.Choice(WRITTEN_DTYPES), default="float32", help="Data type of the weights; float32 is exact."
+    "--dtype", type=click.Choice(DTYPES), default="float32", help="Data type of the weights; float32 is exact."
 )
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | None) -> None:

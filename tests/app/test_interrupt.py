@@ -130,7 +130,7 @@ KEPT, LOST = "what is finished is kept; rerun the same command to resume", "can'
     ("verb", "said"),
     [
         ("train run tokens --out model", KEPT),
-        ("train sweep tokens --lr 1 --out sweep", KEPT),
+        ("train sweep tokens --over learning_rate=1 --out sweep", KEPT),
         ("crawl fetch links --out pages", KEPT),
         ("clean run pages --out corpus", KEPT),
         ("train sample model", LOST),

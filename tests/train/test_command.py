@@ -83,7 +83,7 @@ def test_help_settings_and_the_package_work_without_torch(real_processes: None) 
     assert "--learning-rate" in result.stdout
 
 
-@pytest.mark.parametrize("verb", ["compare a b", "sweep a --lr 1e-3,2e-3", "scale a"])
+@pytest.mark.parametrize("verb", ["compare a b", "sweep a --over learning_rate=1e-3,2e-3", "scale a"])
 def test_experiments_in_a_store_are_refused_before_anything_is_read(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -194,15 +194,15 @@ def test_the_tokenizer_beside_the_model_is_loaded_by_transformers_and_by_sample(
     shown = capsys.readouterr().out.split("\n\n----\n\n")
     assert (shown[0], len(shown)) == (streamed.removesuffix("\n"), 4)
     assert run([*command, "--json"]) == 0
-    answer = {"samples": [{"prompt": "the cat", "text": shown[0]}]}
-    assert json.loads(capsys.readouterr().out) == answer
+    assert json.loads(capsys.readouterr().out) == {"samples": [{"prompt": "the cat", "text": shown[0]}]}
     stop = shown[0].removeprefix("the cat")[1:3]
     before = "the cat" + shown[0].removeprefix("the cat").partition(stop)[0]
     assert run([*command, "--stop", stop, "--stop", "nowhere", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"samples": [{"prompt": "the cat", "text": before}]}
     assert run([*command, "--stop", ""]) == 2
     assert "--stop is empty" in capsys.readouterr().err
-    assert run(["train", "sample", str(tmp_path / "nowhere")]) == 3
+    assert run([*command, "--dtype", "bfloat16"]) == 0
+    assert "sample: bfloat16 on " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

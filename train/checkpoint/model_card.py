@@ -32,6 +32,9 @@ def model_card(model: str) -> str | None:
     checkpoint = find_checkpoint(place, lambda _: None, verify=False)
     state = checkpoint.run_state()
     result = {name: value for name, value in state["result"].items() if name not in OF_THE_MACHINE}
-    facts = {"step": checkpoint.step, **state["recipe"]["settings"], "result": result}
-    facts |= {"environment": state["environment"]}
+    facts = state["recipe"]["settings"] | {
+        "step": checkpoint.step,
+        "result": result,
+        "environment": state["environment"],
+    }
     return CARD.format(n=checkpoint.config.n_parameters, facts=json.dumps(facts, indent=1))

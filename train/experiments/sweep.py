@@ -113,7 +113,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
         columns[name] = values
     points = [dict(zip(columns, values, strict=True)) for values in itertools.product(*columns.values())]
     if len(points) < 2:
-        raise ConfigError("a sweep needs two candidates or more", "e.g. --lr 1e-3,2e-3,4e-3")
+        raise ConfigError("a sweep needs two candidates or more", "e.g. --over learning_rate=1e-3,2e-3,4e-3")
     return [Candidate(point, changed(settings, **point)) for point in points]
 
 

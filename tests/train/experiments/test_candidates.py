@@ -36,7 +36,7 @@ def test_values_are_those_of_a_config_file() -> None:
         (["learning_rate"], "not one list of different values"),
         (["learning_rate="], "not one list of different values"),
         (["learning_rate=1e-3"], "two candidates or more"),
-        ([], "--lr 1e-3,2e-3,4e-3"),
+        ([], "--over learning_rate=1e-3,2e-3,4e-3"),
         (["learning_rate=fast,slow"], "expected a number"),
         (["learning_rate=1e-3,-1"], "learning_rate is -1.0"),
         (["learning_rate=1e-3,0.001"], "not one list of different values"),

@@ -23,7 +23,7 @@ FLAGS = (
     "--set train.monitor.eval_interval=none --set train.monitor.eval_windows=4 "
     "--set train.checkpoint.checkpoint_interval=none --side-by-side 1"
 )
-SWEEP = "train sweep {tokens} --lr 1e-4,1e-2,3e-2"
+SWEEP = "train sweep {tokens} --over learning_rate=1e-4,1e-2,3e-2"
 SCALE = "train scale {tokens} --size 1x32 --size 2x32 --size 2x64 --tokens 256,512,768"
 COMPARE = "train compare one={build} other={build} --seeds 2"
 Made = list[tuple[Trial, int | None]]
