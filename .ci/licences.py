@@ -30,15 +30,15 @@ SPDX = {
 HEAD = """\
 # Licences
 
-What each extra installs on Linux, beyond the extras above it, by the packages' own metadata. Printed by
-`.venv/bin/python .ci/licences.py`; a test compares. PyPI's torch for CUDA also brings NVIDIA's libraries,
+The packages that each extra installs on Linux, without those of extras above it, and their licences by their own
+metadata. `.venv/bin/python .ci/licences.py` prints this page. PyPI's torch for CUDA also installs NVIDIA's libraries,
 which have NVIDIA's licence.
 
-webtext is under the MIT licence. Code compiled into its wheels: nanobind (BSD-3-Clause) and robin-map (MIT). A wheel
-carries their licences, and a CycloneDX bill of materials in `.dist-info/sboms`. Its tables of character categories come
-from the Unicode Character Database (Unicode-3.0). The weights of its extractor were learned from WCXB by Murrough Foley
-(CC-BY-4.0), from trafilatura's evaluation pages (Apache-2.0), from pages in the tests of newspaper, newspaper4k and fundus (MIT)
-and of harvest (Apache-2.0), and from documentation in Debian, of which they contain single words and names of HTML classes.
+webtext is under the MIT licence. Its wheels contain compiled code of nanobind (BSD-3-Clause) and robin-map (MIT), with
+their licences and a CycloneDX bill of materials in `.dist-info/sboms`. Tables of character categories come from the
+Unicode Character Database (Unicode-3.0). The extractor was learned from WCXB by Murrough Foley (CC-BY-4.0),
+trafilatura's evaluation pages (Apache-2.0), pages in the tests of newspaper, newspaper4k and fundus (MIT) and of harvest
+(Apache-2.0), and documentation in Debian. Its weights contain single words and names of HTML classes of these pages.
 """
 
 
@@ -48,26 +48,21 @@ def main() -> None:
 
 
 def page() -> str:
-    """Return the page: per extra a table of the packages that it names, then what those need."""
+    """Return the page: for each extra, a table of the packages that it names, then their dependencies."""
     project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
     seen: set[str] = {"webtext"}
     parts = [HEAD]
     for extra in EXTRAS:
         asked = [*map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"])]
-        named = {canonicalize_name(each.name): each for each in asked if canonicalize_name(each.name) not in seen}
-        seen |= named.keys()
-        rows = [
-            f"| {name} | {each.specifier or 'any'} | {licence(distribution(name))} |" for name, each in named.items()
-        ]
-        parts.append(
-            f"\n## {ABOUT.get(extra, f'`webtext[{extra}]`')}\n\n| package | versions | licence |\n|---|---|---|\n"
-        )
-        parts.append("\n".join(sorted(rows)) + "\n")
+        named = {canonicalize_name(each.name) for each in asked} - seen
+        seen |= named
+        parts.append(f"\n## {ABOUT.get(extra, f'`webtext[{extra}]`')}\n\n|package|licence|\n|---|---|\n")
+        parts += (f"|{name}|{licence(distribution(name))}|\n" for name in sorted(named))
         others = defaultdict(list)
         for name in sorted(needed(asked, seen)):
             others[licence(distribution(name))].append(name)
         if others:
-            parts.append("\nThese need, by licence:\n\n")
+            parts.append("\nTheir dependencies by licence:\n\n")
             parts += (f"- {name}: {', '.join(packages)}\n" for name, packages in sorted(others.items()))
     return "".join(parts)
 

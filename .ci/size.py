@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_454,
-    "Python in base/, lines": 8205,
+    "Python, lines": 44_453,
+    "Python in base/, lines": 8204,
     "Python in crawl/, lines": 9081,
     "Python in clean/, lines": 8005,
     "Python in tokenizer/, lines": 4715,
     "Python in shards/, lines": 2456,
     "Python in train/, lines": 8378,
     "Python in app/, lines": 3614,
-    "Python in base/, tokens": 53_474,
+    "Python in base/, tokens": 53_407,
     "Python in crawl/, tokens": 59_480,
     "Python in clean/, tokens": 63_465,
     "Python in tokenizer/, tokens": 31_832,
@@ -38,7 +38,7 @@ CEILINGS = {
     "C++, lines": 9375,
     "tests, lines": 63_127,
     "benches, lines": 5291,
-    "templates, scripts, TOML and JSON, lines": 2480,
+    "templates, scripts, TOML and JSON, lines": 2475,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 

@@ -16,8 +16,8 @@ MOST_FILES = 10  # named in a message
 class Counts:
     """A funnel: records in = kept + dropped (by reason) + failed (by reason)."""
 
-    records_in: int = 0  # the sum of the others
-    kept: int = 0  # records
+    records_in: int = 0  # sum of the others
+    kept: int = 0  # records that were kept
     dropped: dict[str, int] = field(default_factory=dict)  # reason to records
     failed: dict[str, int] = field(default_factory=dict)  # reason to records
 

@@ -54,9 +54,9 @@ class SourcePart:
     """A part of a parent set from which records were made."""
 
     set: str  # kind of the set, or `file` for a file that a user named
-    part: str  # its part, or the file
-    record_digest: str  # the part's, or what identifies the file's content
-    generation: int = 1  # the part's
+    part: str  # name of the part or file
+    record_digest: str  # of the part, or an id of the file's content
+    generation: int = 1  # of the part
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Attachment:
     opening a set doesn't read its files.
     """
 
-    name: str  # the file
-    bytes: int  # its size
-    sha256: str  # of the file
-    about: Mapping[str, Any] = field(default_factory=dict)  # object?: of a `.tok`: `n_tokens`, `n_documents`
+    name: str  # file name
+    bytes: int  # size
+    sha256: str  # digest
+    about: Mapping[str, Any] = field(default_factory=dict)  # object?: `n_tokens` and `n_documents` of a `.tok`
 
     def to_json(self) -> dict[str, Any]:
         entry = {"name": self.name, "bytes": self.bytes, "sha256": self.sha256}
@@ -91,15 +91,15 @@ class Part:
     """One part, as described by its entry. `key` hashes what it was made from: recipe, sources and dependencies."""
 
     name: str  # `part-`, at least five digits, `.parquet`
-    generation: int  # from 1; a crawl publishes each part in a new one
-    records: int  # rows
+    generation: int  # from 1; each part of a crawl has a new one
+    records: int  # number of rows
     bytes: int  # size of the Parquet file
     sha256: str  # of the Parquet file
-    record_digest: str  # of the values, see below
+    record_digest: str  # digest of the values, see below
     key: str  # SHA-256 of the canonical JSON of `[recipe_hash, [[set, part, record_digest], ...], other dependencies]`
-    sources: tuple[SourcePart, ...] = ()  # the parts and files that it was made from
-    counts: Counts = field(default_factory=Counts)  # its records by outcome
-    attachments: tuple[Attachment, ...] = ()  # its other files, by name
+    sources: tuple[SourcePart, ...] = ()  # parts and files that it was made from
+    counts: Counts = field(default_factory=Counts)  # number of records by outcome
+    attachments: tuple[Attachment, ...] = ()  # its other files
 
     def __post_init__(self) -> None:
         if any("/" in name or name.startswith(".") for name, _, _ in self.files) or self.name != part_name(self.index):

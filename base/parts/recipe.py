@@ -24,10 +24,10 @@ class Recipe:
     Times, hosts, worker counts and engines aren't part of a recipe; they are stored in `run.json`.
     """
 
-    stage: str  # what made it
-    code_version: int  # of the stage
-    settings: Mapping[str, Any]  # the settings that change records
-    versions: Mapping[str, str] = field(default_factory=dict)  # library to version
+    stage: str  # the stage that made it
+    code_version: int  # version of the stage's code
+    settings: Mapping[str, Any]  # settings that affect records
+    versions: Mapping[str, str] = field(default_factory=dict)  # versions of libraries that affect records
 
     def changes(self, earlier: Mapping[str, Any]) -> list[str]:
         """Name the differences from an earlier recipe in JSON, such as "trafilatura 2.3.1 is now 2.3.2"."""

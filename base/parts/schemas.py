@@ -20,10 +20,10 @@ def _without(schema: pa.Schema, *names: str) -> pa.Schema:
 POST = pa.struct(
     [
         pa.field("source", pa.string(), nullable=False),  # `reddit` or `list`
-        pa.field("post_id", pa.string(), nullable=False),  # its id there
-        pa.field("subreddit", pa.string()),  # its community
-        pa.field("score", pa.int64(), nullable=False),  # votes for it minus votes against it
-        pa.field("created", pa.int64(), nullable=False),  # when it was made
+        pa.field("post_id", pa.string(), nullable=False),  # id in the source
+        pa.field("subreddit", pa.string()),  # community
+        pa.field("score", pa.int64(), nullable=False),  # upvotes minus downvotes
+        pa.field("created", pa.int64(), nullable=False),  # when the post was made
         pa.field("retrieved", pa.int64()),  # when the score was read, if the source states it
     ]
 )
@@ -32,9 +32,9 @@ _POSTS = pa.list_(pa.field("item", POST, nullable=False))
 
 NOTICE = pa.struct(
     [
-        pa.field("rule", pa.string(), nullable=False),  # the opt-out
+        pa.field("rule", pa.string(), nullable=False),  # name of the opt-out
         pa.field("source", pa.string(), nullable=False),  # URL of a file, `header of URL` or `meta tag of URL`
-        pa.field("noticed", pa.int64(), nullable=False),  # when the file was fetched or the page captured
+        pa.field("noticed", pa.int64(), nullable=False),  # when the file was fetched, or the page was captured
     ]
 )
 
@@ -47,15 +47,15 @@ LINK = pa.schema(
         _column("karma", pa.int64(), "highest score among posts"),
         _column("karma_sum", pa.int64(), "sum of the posts' scores"),
         _column("first_created", pa.int64(), "when the earliest post was made"),
-        _column("posts", _POSTS, "all posts that voted for url, earliest first"),
+        _column("posts", _POSTS, "all posts that link to url, earliest first"),
         _column("split", pa.string(), "'train' or 'validation', by a keyed hash of link_id"),
     ]
 )
 
 PAGE = pa.schema(
     [
-        _column("link_id", pa.string(), "the link that this row is about"),
-        _column("url", pa.string(), "the link's URL"),
+        LINK.field("link_id"),
+        LINK.field("url"),
         _column("final_url", pa.string(), "URL of the last response, after redirects", nullable=True),
         _column("redirects", pa.list_(pa.field("item", pa.string(), nullable=False)), "URLs passed through, in order"),
         _column(
@@ -72,8 +72,8 @@ PAGE = pa.schema(
         ),
         _column("captured", pa.int64(), "when the response was captured", nullable=True),
         _column("voted", pa.int64(), "when the link's earliest post was made; the page's age is captured - voted"),
-        _column("karma", pa.int64(), "the link's karma"),
-        _column("split", pa.string(), "the link's split"),
+        LINK.field("karma"),
+        LINK.field("split"),
         _column(
             "warc_file", pa.string(), "file of the response (or revisit) record, in the same part set", nullable=True
         ),
@@ -81,22 +81,22 @@ PAGE = pa.schema(
         _column("warc_length", pa.int64(), "length of that gzip member", nullable=True),
         _column("milliseconds", pa.int64(), "from the first connection to the last byte", nullable=True),
         _column("requests", pa.int32(), "requests made for the link, with redirects and retries, without robots.txt"),
-        _column("cause", pa.string(), "what happened, for people; at most 200 characters", nullable=True),
+        _column("cause", pa.string(), "explanation for people, at most 200 characters", nullable=True),
         _column(
             "opt_outs",
             pa.list_(pa.field("item", pa.string(), nullable=False)),
-            "the sites' opt-outs, obeyed or not; a fetched page has only those that settings overruled",
+            "opt-outs of the sites; a fetched page has only opt-outs that settings overruled",
         ),
         _column(
             "opt_out_evidence", pa.list_(pa.field("item", NOTICE, nullable=False)), "one for each of opt_outs, in order"
         ),
-        _column("posts", _POSTS, "the link's posts; like voted and karma, in their state when the page was fetched"),
+        LINK.field("posts"),
     ]
 )
 
 DOCUMENT = pa.schema(
     [
-        _column("id", pa.string(), "identifies the record, unique in a set; see `page_document_id`"),
+        _column("id", pa.string(), "unique in a set"),
         _column(
             "link_ids",
             pa.list_(pa.field("item", pa.string(), nullable=False)),
@@ -110,13 +110,13 @@ DOCUMENT = pa.schema(
         ),
         _column("text_digest", pa.string(), "first 32 hex digits of SHA-256 of text in UTF-8"),
         _column(
-            "title", pa.string(), "as the page states it, without the site's name if a heading shows it", nullable=True
+            "title", pa.string(), "as the page states it; without the site's name if a heading lacks it", nullable=True
         ),
         _column("author", pa.string(), "as the page states it; several names are joined by '; '", nullable=True),
         _column(
             "published",
             pa.int64(),
-            "as the page states it, else as htmldate finds it; midnight if it is a day",
+            "as the page states it, or as htmldate finds it; midnight if only the day is known",
             nullable=True,
         ),
         _column("date", pa.int64(), "when the page was captured", nullable=True),
@@ -127,7 +127,7 @@ DOCUMENT = pa.schema(
         _column(
             "extractor_agreement",
             pa.float64(),
-            "F1 of three-word runs of two extractors' texts, in [0, 1]; null if the second wasn't asked",
+            "F1 of the word trigrams of two extractors' texts; null if only one extractor ran",
             nullable=True,
         ),
         _column("language", pa.string(), "ISO 639-1 code", nullable=True),
@@ -140,10 +140,10 @@ DOCUMENT = pa.schema(
         _column(
             "n_scrubbed",
             pa.int64(),
-            "email and IP addresses replaced by placeholders; null if they were not looked for",
+            "number of e-mail and IP addresses replaced by placeholders; null without `scrub`",
             nullable=True,
         ),
-        _column("posts", _POSTS, "all posts of the links that led here, without repeats, by source and post_id"),
+        _column("posts", _POSTS, "posts of all links that led here, without repeats, sorted by source and post_id"),
     ]
 )
 
@@ -155,15 +155,15 @@ It keeps `posts`: ids, communities, scores and times of votes are facts about th
 
 DECISION = pa.schema(
     [
-        _column("id", pa.string(), "the document that was dropped"),
+        _column("id", pa.string(), "id of the document that was dropped"),
         _column("url", pa.string(), "its URL", nullable=True),
         _column("stage", pa.string(), "'remove', 'votes', 'filter', 'dedup' or 'decontaminate'"),
-        _column("reason", pa.string(), "a statement of fact: 'too_few_words', 'near_duplicate', ..."),
-        _column("value", pa.float64(), "what was measured", nullable=True),
-        _column("threshold", pa.float64(), "the threshold that value was compared with", nullable=True),
+        _column("reason", pa.string(), "'too_few_words', 'near_duplicate', ..."),
+        _column("value", pa.float64(), "measured value", nullable=True),
+        _column("threshold", pa.float64(), "threshold of the value", nullable=True),
         _column("duplicate_of", pa.string(), "id of the document that was kept", nullable=True),
-        _column("request", pa.string(), "the line of a removal list that removed it", nullable=True),
-        _column("text_start", pa.string(), "the first 200 characters of the text; empty if it was removed on request"),
+        _column("request", pa.string(), "line of the removal list that removed it", nullable=True),
+        _column("text_start", pa.string(), "first 200 characters of the text; empty if it was removed on request"),
     ]
 )
 
@@ -173,27 +173,22 @@ _RATIO = pa.float64()
 
 SIGNALS = pa.schema(
     [
-        _column("id", pa.string(), "the document's id; rows are in the order of the documents part"),
-        _column("language", pa.string(), "the document's language", nullable=True),
-        _column("language_score", pa.float64(), "its probability", nullable=True),
-        _column("extractor_agreement", pa.float64(), "the document's", nullable=True),
+        *(DOCUMENT.field(name) for name in ("id", "language", "language_score", "extractor_agreement")),
         _column("n_characters", pa.int64(), "characters of the text"),
-        _column(
-            "n_words", pa.int64(), "words other than symbols; a letter of an unspaced script counts as a part of one"
-        ),
+        _column("n_words", pa.int64(), "words without symbols; a letter of an unspaced script is a fraction of a word"),
         _column(
             "mean_word_length",
             pa.float64(),
             "characters per word of spaced scripts; null if most words are of unspaced scripts",
             nullable=True,
         ),
-        _column("hash_word_ratio", pa.float64(), "'#' per word, symbols counted as words"),
-        _column("ellipsis_word_ratio", pa.float64(), "ellipses per word, symbols counted as words"),
-        _column("alphabetic_word_ratio", _RATIO, "share of words with a letter, symbols counted as words"),
+        _column("hash_word_ratio", pa.float64(), "'#' per word"),
+        _column("ellipsis_word_ratio", pa.float64(), "ellipses per word"),
+        _column("alphabetic_word_ratio", _RATIO, "share of words with a letter"),
         _column(
             "n_stop_words",
             pa.int64(),
-            "how many of Gopher's eight English stop words occur; null if most words are of unspaced scripts",
+            "how many of Gopher's eight English stop words occur; null like mean_word_length",
             nullable=True,
         ),
         _column("bullet_line_ratio", _RATIO, "share of lines that start with a bullet"),
@@ -203,10 +198,10 @@ SIGNALS = pa.schema(
         _column(
             "prose_character_ratio",
             _RATIO,
-            "share of characters in lines without cells that have six words, or four and a sentence's end, and 70 % of "
-            "their words plain: letters, hyphens and apostrophes",
+            "share of characters in lines without table cells that have six words, or four if they end a sentence, of which "
+            "70 % have only letters, hyphens and apostrophes",
         ),
-        _column("newline_word_ratio", pa.float64(), "line ends per word, symbols counted as words"),
+        _column("newline_word_ratio", pa.float64(), "line ends per word"),
         _column("duplicate_line_ratio", _RATIO, "share of non-blank lines that occurred before"),
         _column("duplicate_line_character_ratio", _RATIO, "share of characters in lines that occurred before"),
         _column("duplicate_character_ratio", _RATIO, "the same, as a share of the characters without line ends"),
@@ -220,16 +215,20 @@ SIGNALS = pa.schema(
             _column(f"duplicate_{n}gram_character_ratio", _RATIO, f"share of characters in repeated {n}-grams of words")
             for n in DUPLICATE_NGRAM_SIZES
         ),
-        _column("n_lorem_ipsum_lines", pa.int64(), "lines of at least three words with 'lorem ipsum'"),
-        _column("n_curly_brace_lines", pa.int64(), "such lines with '{' and without 'javascript'"),
-        _column("n_sentences", pa.int64(), "sentences in such lines without 'javascript' and policy phrases"),
+        _column("n_lorem_ipsum_lines", pa.int64(), "lines of three words or more with 'lorem ipsum'"),
+        _column("n_curly_brace_lines", pa.int64(), "lines of three words or more with '{', without 'javascript'"),
         _column(
-            "n_punctuated_lorem_ipsum_lines", pa.int64(), "the same in lines that end in . ? ! or a quotation mark"
+            "n_sentences",
+            pa.int64(),
+            "sentences in lines of three words or more, without 'javascript' or policy phrases",
         ),
-        _column("n_punctuated_curly_brace_lines", pa.int64(), "the same in lines that end in such punctuation"),
-        _column("n_punctuated_sentences", pa.int64(), "the same in lines that end in such punctuation"),
         _column(
-            "failed", pa.string(), "why nothing was measured and all values are 0: 'killed_worker', ...", nullable=True
+            "n_punctuated_lorem_ipsum_lines", pa.int64(), "n_lorem_ipsum_lines that end in . ? ! or a quotation mark"
+        ),
+        _column("n_punctuated_curly_brace_lines", pa.int64(), "n_curly_brace_lines that end in such punctuation"),
+        _column("n_punctuated_sentences", pa.int64(), "n_sentences in lines that end in such punctuation"),
+        _column(
+            "failed", pa.string(), "why all values are 0 and were not measured: 'killed_worker', ...", nullable=True
         ),
     ]
 )
@@ -246,7 +245,7 @@ TOKEN_INDEX = pa.schema(
         _column("start", pa.int64(), "index in the shard of the <|endoftext|> that opens the document"),
         _column("length", pa.int64(), "number of tokens, including the opening <|endoftext|>"),
         _column("id", pa.string(), "the document's id"),
-        _column("source_part", pa.string(), "part of the corpus it came from"),
+        _column("source_part", pa.string(), "part of the corpus, or input file"),
         _column("row", pa.int64(), "row in that part"),
     ]
 )

@@ -278,8 +278,8 @@ class SetWriter:
         parts = sorted(parts, key=lambda part: part.index)
         manifest = {
             "format": FORMAT_VERSION,  # integer: version of this format
-            "kind": self.kind,  # string: kind of the records, a title under columns
-            "generation": max((part.generation for part in parts), default=1),  # integer: highest of a part
+            "kind": self.kind,  # string: kind of the records
+            "generation": max((part.generation for part in parts), default=1),  # integer: highest generation of a part
             "recipe": self.recipe.to_json(),  # object: what determines the records
             "recipe_hash": self.recipe.hash,  # string: SHA-256 of the recipe's canonical JSON
             "parents": [{"kind": parent.kind, "hash": parent.hash} for parent in self.parents],  # list: `kind`, `hash`
@@ -287,7 +287,7 @@ class SetWriter:
             "reproducible": reproducible,  # boolean: false for a crawl, and if a record killed a worker
             "records": sum(part.records for part in parts),  # integer: sum over the parts
             "counts": sum((part.counts for part in parts), Counts()).to_json(),  # object: sum over the parts
-            "parts": [part.to_json() for part in parts],  # list: entries, by name
+            "parts": [part.to_json() for part in parts],  # list: entries of the parts
         }
         return pretty_json(with_check(manifest))
 
@@ -465,8 +465,8 @@ class _Stage:
         about = {
             "started": self.started,  # number: when the run began
             "seconds": time.time() - self.started,  # number: how long it took
-            "cpu_seconds": self.cpu_seconds,  # number?: CPU time of its workers
-            "peak_bytes": self.peak_bytes,  # integer?: most memory of a worker
+            "cpu_seconds": self.cpu_seconds,  # number?: CPU time of the workers
+            "peak_bytes": self.peak_bytes,  # integer?: highest memory use of a worker
             "host": platform.node(),  # string: name of the machine
             "workers": self.run.engine.workers,  # integer: worker processes
         }

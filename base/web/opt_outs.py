@@ -56,26 +56,26 @@ class OptOut(NamedTuple):
 
 OPT_OUTS: Mapping[str, OptOut] = {
     "robots_disallowed": OptOut(
-        "obey_robots", "robots.txt forbids the path to 'webtext' or to everybody", "RFC 9309, 2022-09"
+        "obey_robots", "robots.txt disallows the path for 'webtext' or for all crawlers", "RFC 9309, 2022-09"
     ),
     "robots_disallowed_ai_training": OptOut(
         "obey_ai_robots",
-        "robots.txt forbids the path to an AI-training crawler by name",
+        "robots.txt names an AI-training crawler and disallows the path for it",
         f"the operators' pages, as of {CRAWLERS_AS_OF}",
     ),
     "content_signal_no_training": OptOut(
         "obey_content_signal",
-        "Content-Signal 'ai-train=no', in robots.txt or as a header",
+        "Content-Signal 'ai-train=no' in robots.txt or a header",
         "https://contentsignals.org, 2025-09",
     ),
     "content_usage_no_training": OptOut(
         "obey_content_signal",
-        "Content-Usage 'train-ai=n', in robots.txt (for a path) or as a header",
+        "Content-Usage 'train-ai=n' in robots.txt (for a path) or a header",
         "draft-ietf-aipref-attach-05, 2026-08-19",
     ),
     "tdm_reserved": OptOut(
         "obey_tdm_reservation",
-        "'tdm-reservation' is 1, as a header, in a meta tag or in /.well-known/tdmrep.json",
+        "'tdm-reservation' is 1 in a header, a meta tag or /.well-known/tdmrep.json",
         "W3C Community Group report TDMRep, 2024-05-10",
     ),
     "noai_header": OptOut("obey_noai", "header 'X-Robots-Tag: noai'", "DeviantArt, 2022-11-11"),

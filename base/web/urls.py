@@ -1,7 +1,7 @@
 """URLs: one canonical form by the WHATWG URL standard, and the registrable domain by the public suffix list.
 
 Both depend only on the input and on two pinned libraries (`VERSIONS_FROM`); nothing is ever fetched. ada-url does the
-parsing, because it passes all 891 of the web platform's test vectors. can_ada 3.0.0, a faster binding of an older
+parsing, because it passes all 891 of the web platform's test vectors. can_ada 3.0.0, a slower binding of an older
 version of the same parser, passes 876 (it leaves `^` in paths unchanged).
 """
 

@@ -182,9 +182,9 @@ def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(build: Bu
     outs = {0: ["robots_disallowed"], 1: ["robots_disallowed"], 3: ["robots_disallowed"]}  # 3 was not fetched
     card = card_text(fetched_with(build, tmp_path, settings, outs), CardSettings())
     outs = section(card, "Opt-outs")
-    skipped = "robots.txt forbids the path to an AI-training crawler by name; 7 such pages were skipped."
+    skipped = "robots.txt names an AI-training crawler and disallows the path for it; 7 such pages were skipped."
     assert f"- Obeyed: {skipped}" in outs
-    meaning = "robots.txt forbids the path to 'webtext' or to everybody"
+    meaning = "robots.txt disallows the path for 'webtext' or for all crawlers"
     assert f"**Not obeyed** (`obey_robots = false`): {meaning}; 2 such pages were fetched anyway." in outs
     assert "me@example.org" not in card
 

@@ -180,7 +180,7 @@ def check_types(values: dict[str, Any], types: dict[str, str], place: str = "") 
 @pytest.mark.parametrize("folder", SETS)
 def test_manifests_entries_and_runs_have_the_keys_of_the_page(folder: str, build: Path) -> None:
     manifest = json.loads((build / folder / "manifest.json").read_bytes())
-    check_nested(manifest, keys_of("manifest.json", check="string?"), folder)
+    check_nested(manifest, keys_of("manifest.json", check="string"), folder)
     for path in (build / folder / "_parts").iterdir():
         check_nested(json.loads(path.read_bytes()), keys_of("Entry of a part", check="string"), str(path))
     run = build / folder / "run.json"
@@ -191,7 +191,7 @@ def test_manifests_entries_and_runs_have_the_keys_of_the_page(folder: str, build
 
 def test_the_manifest_of_a_tokenizer_has_the_keys_of_the_page(build: Path) -> None:
     (path,) = build.rglob("tokenizer.manifest.json")
-    more = {"tokenizer_hash": "string", "vocab_size": "integer", "check": "string?"}
+    more = {"tokenizer_hash": "string", "vocab_size": "integer", "check": "string"}
     check_types(json.loads(path.read_bytes()), keys_of("Manifest of a tokenizer", **more))
 
 

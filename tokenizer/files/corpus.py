@@ -195,9 +195,9 @@ class _Output:
             "kind": "tokenizer",  # string: `tokenizer`
             "recipe": self._recipe.to_json(),  # object: as in a part set
             "recipe_hash": self._recipe.hash,  # string: as in a part set
-            "parents": self.parents(),  # list: `set` and `hash` of a part set, or `file_sha256`; `weight`
-            "counts": self.counts().to_json(),  # object: records of all inputs
-            "bytes": sum(source.bytes for source in self._sources),  # integer: text that was read, in UTF-8
+            "parents": self.parents(),  # list: for each, `set` and `hash`, or `file_sha256`; `weight`
+            "counts": self.counts().to_json(),  # object: numbers of records by outcome
+            "bytes": sum(source.bytes for source in self._sources),  # integer: text that was read
             "file": self._file(),  # object: `name`, `bytes`, `sha256`; only `name` for a folder
         }
         self.folder.write_object(self._manifest, with_check(manifest | made))

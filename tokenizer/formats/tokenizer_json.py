@@ -88,9 +88,9 @@ def dump(vocabulary: Vocabulary) -> bytes:
                 "type": "BPE",
                 _OWN_FIELD: {
                     "format": 1,  # integer: version of this object
-                    "pattern": vocabulary.pattern,  # string: name of a pattern, or an expression of the `regex` module
-                    "unicode_version": vocabulary.unicode_version,  # string: decides letters, numbers and white space
-                    "rules": "ranks" if vocabulary.merges is None else "merges",  # string: pairs that merge
+                    "pattern": vocabulary.pattern,  # string: name of a pattern, or a regular expression
+                    "unicode_version": vocabulary.unicode_version,  # string: Unicode version of letters and numbers
+                    "rules": "ranks" if vocabulary.merges is None else "merges",  # string: `merges` or `ranks`
                 },
                 "dropout": None,
                 "unk_token": None,

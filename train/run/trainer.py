@@ -253,7 +253,7 @@ class Trainer:
     def _tensors(self) -> dict[str, Tensor]:
         """Return the tensors that steps change, by name, without copying."""
         # Own names: torch's get_model_state_dict and get_optimizer_state_dict take 110 ms for 196 parameters, in which the
-        # run stands still; these take 3 (docs/tried/train.md).
+        # run stands still; these take 3.
         engine = self.engine
         model = {MODEL + name: engine.stored(name, tensor.detach()) for name, tensor in engine.parameters.items()}
         state = optimizer_tensors(engine.parameters, self.optimizer, engine.stored)
