@@ -1,7 +1,7 @@
 """Write what a wheel says about its contents: `sbom.py FOLDER`. CMake runs it, so it uses only what a build has.
 
 webtext.cdx.json is a CycloneDX 1.6 document, which PEP 770 places in `.dist-info/sboms`: the package, the code that is
-compiled into its extensions, and the packages that it asks for. Beside it lie the licences of the former. The same
+compiled into its extensions, and the packages that it asks for. The licences of that code are beside it. The same
 sources and SOURCE_DATE_EPOCH give the same bytes.
 """
 

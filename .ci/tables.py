@@ -1,7 +1,7 @@
 """Write the tables of the documents that the code defines: `tables.py`. A test compares them.
 
-A page has a marker `<!-- RENDERER ARGUMENTS -->` before each: a function below, and what it gets. The text of a column
-is in its schema, of a field or a key in the comment behind it.
+Each table follows a marker `<!-- RENDERER ARGUMENTS -->`, which names a function below and its arguments. A column's
+text is in its schema; the text of a field or a key is the comment at the end of its line.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def table(head: str, rows: Iterable[Row]) -> str:
 
 
 def columns(kind: str, like: str = "") -> str:
-    """Columns of a record kind; those `like` another's are only named, and n-grams of all sizes are one row."""
+    """Columns of a record kind, without columns that `like` also has; n-grams of all sizes are one row."""
     known = list(schemas.SCHEMAS[like]) if like else []
     rows = []
     for pattern, group in groupby(schemas.SCHEMAS[kind], lambda field: re.sub(r"\d+gram", "{n}gram", field.name)):
@@ -124,7 +124,7 @@ def reasons(place: str, outcome: str = "") -> str:
 
 
 def opt_outs() -> str:
-    """Opt-outs, by whom they were defined, and the settings that obey them."""
+    """Opt-outs, who defined them, and the settings that obey them."""
     rows = [(f"`{name}`", each.meaning, each.source, f"`{each.setting}`") for name, each in OPT_OUTS.items()]
     return table("opt-out,what is checked,defined by,setting", rows)
 

@@ -31,7 +31,7 @@ FAILED: Mapping[str, str] = {
     "too_deep": "elements nested deeper than 250",
     "too_large_for_trafilatura": "more than 10,000 elements or 300,000 characters with `--extractor trafilatura`",
     "undecodable": "no charset that was tried decodes nine tenths of the body",
-    "damaged_body": "its content coding is broken from the start",
+    "damaged_body": "the body's content coding is broken from the start",
     "unknown_content_coding": "a content coding other than gzip, deflate, br and zstd",
     "too_many_content_codings": "more than two content codings",
     "too_many_chunks": "more than 500,000 chunks of HTTP's chunked coding",
@@ -51,7 +51,7 @@ FAILED: Mapping[str, str] = {
     "split_not_text": "an imported record whose split is not a string",
     "repeated_id": "an imported record with the id of an earlier one",
     "raised": "the extractor raised an error",
-    "killed_worker": "its worker crashed, hung or exceeded its memory each time",
+    "killed_worker": "its worker crashed, hung or exceeded its memory twice",
 }
 """Reason -> meaning. The record could not be processed; the part's `.failures.jsonl` lists it with its cause."""
 

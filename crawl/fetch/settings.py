@@ -56,8 +56,8 @@ class FetchSettings:
     max_pages_per_host: int | None = setting(None, "links per host, highest karma first")
     domain_blocklist: tuple[str, ...] = setting((), "file of domains not to visit; repeatable", in_recipe=False)
     allow_address: tuple[str, ...] = setting((), "open an address that isn't public, e.g. 127.0.0.1:8080; repeatable")
-    obey_robots: bool = setting(True, "skip paths that robots.txt disallows for 'webtext' or all", flag=False)
-    obey_ai_robots: bool = setting(True, "skip paths that robots.txt disallows for AI crawlers", flag=False)
+    obey_robots: bool = setting(True, "skip pages that robots.txt disallows for 'webtext' or everybody", flag=False)
+    obey_ai_robots: bool = setting(True, "skip pages that robots.txt disallows for AI-training crawlers", flag=False)
     obey_content_signal: bool = setting(
         True, "skip pages where Content-Signal says 'ai-train=no' or Content-Usage 'train-ai=n'", flag=False
     )

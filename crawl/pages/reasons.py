@@ -43,7 +43,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     NOT_TEXT: (REFUSED, "not HTML, plain text or Markdown, by its Content-Type or its first bytes"),
     "dns_failed": (FAILED, "the host name has no address"),
     "dns_unanswered": (FAILED, "no name server answered"),
-    "connection_failed": (FAILED, "no connection, or it broke"),
+    "connection_failed": (FAILED, "no connection, or a broken one"),
     "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
     "timed_out": (FAILED, "the connection or the whole answer took too long"),
     "too_slow": (FAILED, "the body came more slowly than 500 bytes per second"),
