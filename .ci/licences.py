@@ -30,9 +30,8 @@ SPDX = {
 HEAD = """\
 # Licences
 
-The packages that each extra installs on Linux, without those of extras above it, and their licences by their own
-metadata. `.venv/bin/python .ci/licences.py` prints this page. PyPI's torch for CUDA also installs NVIDIA's libraries,
-which have NVIDIA's licence.
+The packages that each extra installs on Linux in addition to the extras above it, with licences by their own metadata
+(`.ci/licences.py`). PyPI's torch for CUDA also installs NVIDIA's libraries, which have NVIDIA's licence.
 
 webtext is under the MIT licence. Its wheels contain compiled code of nanobind (BSD-3-Clause) and robin-map (MIT), with
 their licences and a CycloneDX bill of materials in `.dist-info/sboms`. Tables of character categories come from the

@@ -38,7 +38,7 @@ CEILINGS = {
     "C++, lines": 9375,
     "tests, lines": 63_127,
     "benches, lines": 5291,
-    "templates, scripts, TOML and JSON, lines": 2475,
+    "templates, scripts, TOML and JSON, lines": 2474,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
