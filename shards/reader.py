@@ -5,8 +5,10 @@ Shards of a set at a URL are copied to this machine before they are mapped, each
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +72,7 @@ class TokenShards:
             ShardHeader.from_manifest(each.about, settings, self.set.folder.location(each.name), each.bytes)
             for _, each in self._attachments
         ]
+        _allow_open_files()
         if self.set.folder.is_local:
             self.set.check_names([*self.names, *(part.name for part in self.set.parts)])
         self._opened: dict[int, ShardFile] = {}
@@ -256,6 +259,13 @@ def local_copy(folder: Folder, file: Attachment) -> Path:
                             "rerun the command; if that doesn't help, copy the file to the store again",
                         )
     return path
+
+
+def _allow_open_files() -> None:
+    """Raise this process' limit on open files as far as it may: each memory map holds one, and a set may have thousands."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):  # some systems don't allow their own "unlimited"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def cache_folder() -> str:

@@ -98,13 +98,10 @@ class ShardFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.location = str(path)
-        try:
-            with open(path, "rb") as file:
-                n_bytes = os.fstat(file.fileno()).st_size
-                self.header = ShardHeader.from_bytes(file.read(HEADER_BYTES), self.location, n_bytes)
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError:
-            raise InputError(f"no file '{path}'", "check the path") from None
+        with open(path, "rb") as file:
+            n_bytes = os.fstat(file.fileno()).st_size
+            self.header = ShardHeader.from_bytes(file.read(HEADER_BYTES), self.location, n_bytes)
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.tokens: Tokens = self._view(self.header.dtype, HEADER_BYTES, self.header.n_tokens)
         self.index: npt.NDArray[np.uint64] = self._view("<u8", self.header.index_offset, self.header.n_documents + 1)
         check_index_ends(self.index, self.header, self.location)
@@ -113,14 +110,6 @@ class ShardFile:
         """Ask the kernel to read tokens start … stop-1 into its page cache in one sweep."""
         first = (HEADER_BYTES + start * self.tokens.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
         self._map.madvise(mmap.MADV_WILLNEED, first, HEADER_BYTES + stop * self.tokens.itemsize - first)
-
-    def document(self, i: int) -> Tokens:
-        """Return the tokens of the shard's i-th document, including the end-of-text that opens it."""
-        if not 0 <= i < self.header.n_documents:
-            raise InputError(
-                f"'{self.location}' has no document {i}", f"it has documents 0 to {self.header.n_documents - 1}"
-            )
-        return self.tokens[int(self.index[i]) : int(self.index[i + 1])]
 
     def check_ids(self) -> None:
         """Raise ShardCorrupt, with the first wrong id, unless all ids are in the vocabulary; a model would crash on it."""

@@ -9,6 +9,7 @@ import ast
 import asyncio
 import hashlib
 import inspect
+import itertools
 import json
 import re
 import shutil
@@ -278,9 +279,9 @@ def test_the_page_s_reader_gives_the_documents_of_a_token_file(name: str, build:
     header, documents = readers()["read_tokens"](build / name)
     assert header == {key: getattr(shard.header, key) for key in header}
     assert len(documents) == shard.header.n_documents > 0
-    for i, document in enumerate(documents):
+    for document, (start, end) in zip(documents, itertools.pairwise(shard.index.tolist()), strict=True):
         assert document.dtype == shard.tokens.dtype
-        assert document.tolist() == shard.document(i).tolist()
+        assert document.tolist() == shard.tokens[start:end].tolist()
 
 
 def test_the_page_s_readers_give_the_text_of_packed_documents(build: Path) -> None:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import tempfile
 import zlib
@@ -35,7 +36,7 @@ def check(data: bytes) -> None:
         except ShardCorrupt:
             return
     header = shard.header
-    documents = [shard.document(i) for i in range(header.n_documents)]
+    documents = [shard.tokens[start:end] for start, end in itertools.pairwise(shard.index.tolist())]
     assert sum(map(len, documents)) == header.n_tokens
     assert all(document[0] == header.eot_id for document in documents)
     assert not any((document[1:] == header.eot_id).any() for document in documents)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,15 @@ def test_opening_touches_as_many_files_whatever_the_number_of_shards(
         monkeypatch.undo()
         watching = False
         assert touched == ["stat manifest.json", "open manifest.json", f"os.listdir {Path(folder).name}"]
+
+
+def test_a_set_may_have_more_files_than_a_process_may_open_at_first(tmp_path: Path) -> None:
+    folder, (soft, hard) = make_set(tmp_path / "set", 40, documents=5), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 30, hard))
+    try:
+        assert len(TokenShards(folder).streams()) == 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("sample", [0, 4 * 123])
