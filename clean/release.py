@@ -107,7 +107,9 @@ def _write_recipe(folder: Folder, recipes: dict[str, Any]) -> None:
     sections |= {name: each for name, each in recipes["corpus"]["settings"].items() if isinstance(each, dict)}
     lines = ["# The settings of this corpus: webtext clean run PAGES --out DIR --config recipe.toml"]
     for name, settings in sections.items():
-        lines += ["", f"[clean.{name}]", *(f"{key} = {_toml(value)}" for key, value in sorted(settings.items()))]
+        lines += ["", f"[clean.{name}]"]
+        for key, value in sorted(settings.items()):  # evaluation sets are files, whose places only their users know
+            lines.append(f"{'# ' if key == 'against' else ''}{key} = {_toml(value)}")
     folder.write_bytes(RECIPE, ("\n".join(lines) + "\n").encode())
 
 

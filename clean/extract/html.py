@@ -45,6 +45,7 @@ MAX_BLOCKS = 50_000
 MIN_STATED = 2
 """The text that JSON-LD states is taken if it is so many times as long as all text of the page."""
 
+_TOO_DEEP = etree.XPath(f"boolean({'/*' * (MAX_DEPTH + 1)})")
 _START_CHARACTERS = 16_384
 _EMPTY_ROOT = re.compile(r"(<(?:!doctype|html)\b[^<>]*)/>", re.IGNORECASE)  # some pages end their first tag so
 _CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r"})
@@ -81,7 +82,7 @@ def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:
     tree = parse(html)
     if tree is None:
         return Extracted("", Metadata())
-    if _too_deep()(tree.getroottree()):  # libxml2 searches level by level
+    if _TOO_DEEP(tree.getroottree()):  # libxml2 searches level by level
         raise TooMuch("too_deep", f"elements nested deeper than {MAX_DEPTH}")
     metadata = read_metadata(tree, html)
     if extractor in _LIBRARIES:
@@ -166,8 +167,3 @@ def _check_attributes(html: str) -> None:
 def _n_attributes(html: str, start: int, end: int) -> int:
     content = _TAG_CONTENT.match(html, start, end)
     return len(_ATTRIBUTE_GAP.findall(_QUOTED.sub("=", content[0]))) if content else 0
-
-
-@functools.cache
-def _too_deep() -> Any:
-    return etree.XPath(f"boolean({'/*' * (MAX_DEPTH + 1)})")

@@ -91,7 +91,7 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     return run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],
-        recipe=extract_recipe(settings),
+        recipe=recipe,
         out=out,
         parents=sets,
         run=run,

@@ -24,6 +24,7 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents
 from webtext.clean.release import compare_release, write_release
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.settings import DecontaminationSettings
 
 LENIENT = CleanSettings(rules=RuleSettings(rule=("too_few_words=5",)))
 
@@ -84,13 +85,7 @@ def test_the_same_pages_built_again_elsewhere_match_to_the_last_text(
 
 def test_a_check_counts_changed_missing_and_new_texts(released: PartSet, tmp_path: Path, run: Run) -> None:
     """1 and 2 are unchanged, 3 has another text, 4 moved to another URL, 5 is missing, 6 is new."""
-    texts = {
-        "1": article(1, 40),
-        "2": article(2, 40),
-        "3": article(13, 40),
-        "moved": article(4, 40),
-        "6": article(9, 40),
-    }
+    texts = {name: article(i, 40) for name, i in (("1", 1), ("2", 2), ("3", 13), ("moved", 4), ("6", 9))}
     found = compare_release(folder_of(released), build(tmp_path, run, texts, LENIENT))
     assert (found.documents, found.same_text, found.other_text, found.missing) == (5, 3, 1, 1)
     assert (found.new_texts, found.same_recipe) == (2, False)
@@ -174,7 +169,7 @@ def test_the_links_are_those_of_the_build_plus_links_made_from_documents(tmp_pat
     )  # fmt: skip
 
 
-def test_the_settings_are_a_config_file_that_clean_run_takes(
+def test_the_settings_are_a_config_file_that_clean_run_takes_with_the_evaluation_sets(
     tmp_path: Path, run: Run, clean: Callable[..., str]
 ) -> None:
     settings = CleanSettings(
@@ -182,11 +177,13 @@ def test_the_settings_are_a_config_file_that_clean_run_takes(
         language=LanguageSettings(language=("all",)),
         dedup=DedupSettings(threshold=0.7, bands=30, rows=4),
         extract=ExtractSettings(markdown=True, scrub=True),
+        decontaminate=DecontaminationSettings(against=(against := str(tmp_path / "set.jsonl"),), drop=True),
     )
+    Path(against).write_text(json.dumps({"text": article(1, 40)}))
     made = build(tmp_path, run, {str(i): article(i, 40) for i in range(1, 4)}, settings)
     write_release(made, str(tmp_path / "out"), run)
     pages, again, config = (str(tmp_path / name) for name in ("pages", "again", "out/recipe.toml"))
-    clean("run", pages, "--out", again, "--workers", "1", "--config", config)
+    clean("run", pages, "--out", again, "--workers", "1", "--config", config, "--against", against)
     found = compare_release(str(tmp_path / "out"), again)
     assert (found.same_text, found.same_recipe) == (found.documents, True)
     clean_pages([pages], again, CleanSettings(), run)
