@@ -9,11 +9,12 @@ response, too.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
+import re
 import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from webtext.base.errors import InputError
@@ -98,14 +99,13 @@ def _follow(response: Response, folder: Folder, name: str, places: Mapping[int, 
     url, date = _refers_to(response)
     given, offset = headers.get("WARC-Refers-To-Filename").strip(), headers.get("WARC-Refers-To-File-Offset").strip()
     candidates: list[tuple[str, int]] = []
-    if offset.isascii() and offset.isdigit():
+    if re.fullmatch("[0-9]{1,18}", offset):
         candidates = [(each, int(offset)) for each in dict.fromkeys((given, name))]
     else:
         known = (places.get(hash(key)) for key in (_id(response, "WARC-Refers-To") or None, (url, date)))
         candidates = [(name, at) for at in known if at is not None]
     for file_name, at in candidates:
-        is_plain_name = file_name == PurePosixPath(file_name).name  # never leaves the folder
-        if is_plain_name and (file_name == name or folder.exists(file_name)):
+        if file_name == name or ("/" not in file_name and folder.is_file(file_name)):  # never leaves the folder
             original = _response_from(folder, file_name, at)
             if original is not None and _is_original(original, response):
                 response.raw = original.raw
@@ -126,14 +126,11 @@ def _id(response: Response, name: str) -> str:
 
 def _response_from(folder: Folder, name: str, offset: int) -> Response | None:
     """Return the response whose record starts at `offset`; None if there is none."""
-    with folder.open(name) as file:
+    with folder.open(name) as file, contextlib.suppress(OSError):
         file.seek(offset)
-        try:
-            tail = Tail(file)
-            for record in records_of(tail):
-                return response_of(record, offset, tail)
-        except OSError:
-            pass
+        tail = Tail(file)
+        for record in records_of(tail):
+            return response_of(record, offset, tail)
     return None
 
 

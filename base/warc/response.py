@@ -47,10 +47,9 @@ class Response:
     def captured(self) -> int | None:
         """`date` as UTC seconds; None if it is not a valid date."""
         try:
-            moment = datetime.fromisoformat(self.date.strip())
-        except ValueError:
+            return calendar.timegm(datetime.fromisoformat(self.date.strip()).utctimetuple())
+        except (ValueError, OverflowError):  # OverflowError: the first day of year 1, east of Greenwich
             return None
-        return calendar.timegm(moment.utctimetuple())
 
     def body(self, max_bytes: int) -> bytes:
         """Return the body without transfer and content coding; raises BodyError with a reason if that fails."""

@@ -34,12 +34,9 @@ class Headers:
     def get(self, name: str, default: str = "") -> str:
         return self.first.get(name.lower(), default)
 
-    def get_all(self, name: str) -> list[str]:
-        return [value for known, value in self.fields if known.lower() == name.lower()]
-
     def joined(self, name: str) -> str:
         """Return all values of `name` joined by commas, the meaning of repeated fields in RFC 9110 §5.3."""
-        return ", ".join(self.get_all(name))
+        return ", ".join(value for known, value in self.fields if known.lower() == name.lower())
 
     def __repr__(self) -> str:
         return f"Headers({self.fields!r})"

@@ -311,7 +311,8 @@ def test_large_members_that_are_stored_have_their_places(tmp_path: Path) -> None
 
 def test_an_invalid_date_has_no_time(tmp_path: Path) -> None:
     good = response(0)
-    assert read(tmp_path, good.replace(b"2020-02-03T04:05:06Z", b"2009-03-65T08:43:19"))[0].captured is None
+    for date in (b"2009-03-65T08:43:19", b"0001-01-01T00:00:00+01:00"):
+        assert read(tmp_path, good.replace(b"2020-02-03T04:05:06Z", date))[0].captured is None
     assert read(tmp_path, good.replace(b"04:05:06Z", b"04:05:06.789Z"))[0].captured == 1580702706
 
 
@@ -491,13 +492,22 @@ def test_damage_after_a_field_name_in_another_case_is_counted(tmp_path: Path) ->
     )
 
 
+REVISIT = record("http://example.com/9", b"HTTP/1.1 200 OK\r\n\r\n", "revisit").replace(b"warc-fields", b"http; x=y")
+
+
+@pytest.mark.parametrize("offset", [b"0", b"9" * 20, b"9" * 5000], ids=len)
+@pytest.mark.parametrize("name", [b"", b"..", b"folder", b"x" * 300, b"a.warc.gz"])
+def test_a_revisit_that_refers_to_no_record_costs_itself_alone(name: bytes, offset: bytes, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    place = b"http\r\nWARC-Refers-To-Filename: " + name + b"\r\nWARC-Refers-To-File-Offset: " + offset
+    assert numbers(read(tmp_path, REVISIT.replace(b"http; x=y", place) + response(0))) == ["unchanged_revisit", "0"]
+
+
 def test_a_revisit_that_names_only_its_original_s_id_gets_its_body(tmp_path: Path) -> None:
     ids = [b"<urn:uuid:00000000-0000-0000-0000-00000000000%d>" % number for number in range(4)]
     usual = b"<urn:uuid:12345678-1234-1234-1234-123456789abc>"
     originals = [response(number).replace(usual, ids[number]) for number in range(2)]
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
-    written = record("http://example.com/9", head, "revisit").replace(b"warc-fields", b"http; msgtype=response")
-    of = [written.replace(usual, ids[2] + b"\r\nWARC-Refers-To: " + each) for each in (ids[1], ids[0].upper(), ids[3])]
+    of = [REVISIT.replace(usual, ids[2] + b"\r\nWARC-Refers-To: " + each) for each in (ids[1], ids[0].upper(), ids[3])]
     found = read(tmp_path, b"".join(map(gzip.compress, [*originals, *of])))[2:]
     assert found[0].body(MIB) == b"<p>page 1</p>" * 20
     assert [one.damage for one in found] == [None, "unchanged_revisit", "unchanged_revisit"]
