@@ -23,6 +23,7 @@ BLOCK_BYTES = 1 << 20
 _MANY_BLANK_LINES = 100
 _NUMBERS = ("karma", "date", "published")  # fields that may be whole numbers; every value of CSV is a string
 _INVALID = re.compile("[\udc80-\udcff]")  # how `surrogateescape` decodes bytes that are not UTF-8
+_WHOLE = re.compile(r"(-?[0-9]{1,19})(?:\.0)?")  # data frames write integers as floats
 _BETWEEN = re.compile(r"[\s,]*")
 
 
@@ -116,7 +117,7 @@ def _has_lines(file: InputFile) -> bool:
 
 
 def _elements(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
-    """Yield the objects of one array, or of values one after another. The first that is not JSON ends them."""
+    """Yield the objects of arrays, or of values one after another. The first that is not JSON ends them."""
     reader = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape")
     decoder, buffer, start, n_more, closing = json.JSONDecoder(), "", 0, BLOCK_BYTES, None
     while True:
@@ -127,8 +128,9 @@ def _elements(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
                 closing = "]" if buffer[start] == "[" else ""
                 start += len(closing)
                 continue
-            if buffer[start] == closing:
-                return
+            if buffer[start] == closing:  # another array may follow
+                closing, start = None, start + 1
+                continue
             try:
                 value, end = decoder.raw_decode(buffer, start)
             except (ValueError, RecursionError) as error:
@@ -140,6 +142,8 @@ def _elements(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
             yield _checked(value, buffer[start:end])
             start, n_more = end, BLOCK_BYTES
         if not more:
+            if closing:
+                yield Refused("not_json", "the file ends within an array")
             return
 
 
@@ -173,7 +177,8 @@ def _rows(stream: BinaryIO, file: InputFile, fields: Sequence[str], text: str) -
             yield Refused("not_csv", f"{len(row)} values for {len(names)} columns before line {rows.line_num + 1}")
         elif row:
             found = {name: found[name] for name in fields if name == text or found.get(name)}
-            yield found | {name: int(found[name]) for name in _NUMBERS if found.get(name, "").isdecimal()}
+            numbers = {name: _WHOLE.fullmatch(found.get(name, "")) for name in _NUMBERS}
+            yield found | {name: int(digits[1]) for name, digits in numbers.items() if digits}
 
 
 def _texts(stream: BinaryIO, separator: str | None) -> Iterator[str | Refused]:
