@@ -47,11 +47,14 @@ class ObjectStore:
         except FileNotFoundError:
             raise InputError(f"no bucket for '{self._url}'", "create it, or choose another --out") from None
 
-    def read(self, location: str) -> bytes:
-        options = (
-            {"max_concurrency": 1} if hasattr(self._system, "call_s3") else {}
-        )  # without asking for the size first
-        return bytes(self._ask(lambda: self._system.cat_file(location, **options)))
+    def read(self, location: str, **options: int) -> bytes:
+        """Return the bytes of an object, or those from `start` to `end`; InputError if there is no object."""
+        if hasattr(self._system, "call_s3") and not options:
+            options = {"max_concurrency": 1}  # without asking for the size first
+        try:
+            return bytes(self._ask(lambda: self._system.cat_file(location, **options)))
+        except FileNotFoundError:
+            raise InputError(f"no file '{location}'", "check the path") from None
 
     def reader(self, location: str) -> Any:
         """Open an object for reading; if its server doesn't serve ranges, as a stream."""

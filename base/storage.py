@@ -36,6 +36,8 @@ class Folder:
     """One folder, given by a local path or a URL; nothing is created until something is written."""
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
+        if not os.fspath(url):
+            raise InputError("the name of a file or folder is empty", "name one; '.' is the current folder")
         self.url = os.fspath(url).rstrip("/") or "/"
         self.is_local = "://" not in self.url or self.url.startswith("file://")
         if self.is_local:
@@ -77,7 +79,7 @@ class Folder:
         return bool(self._remote.exists(self.location(name)))
 
     def is_file(self, name: str) -> bool:
-        return (self._path / name).is_file() if self.is_local else bool(self._remote.isfile(self.location(name)))
+        return os.path.isfile(self._path / name) if self.is_local else bool(self._remote.isfile(self.location(name)))
 
     def size(self, name: str) -> int:
         """Return the size of file `name`; raises InputError for a device or a pipe, which may never end."""
@@ -164,10 +166,7 @@ class Folder:
                     )
             with self.open(name) as file:
                 return file.read()
-        try:
-            return bytes(self._remote.read(self.location(name)))
-        except FileNotFoundError:
-            raise InputError(f"no file '{self.location(name)}'", "check the path") from None
+        return cast(bytes, self._remote.read(self.location(name)))
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return bytes start … stop-1 of file `name`, in one request if remote; InputError if the file is shorter."""
@@ -176,10 +175,7 @@ class Folder:
                 file.seek(start)
                 data = file.read(stop - start)
         else:
-            try:
-                data = bytes(self._remote.cat_file(self.location(name), start=start, end=stop))
-            except FileNotFoundError:
-                raise InputError(f"no file '{self.location(name)}'", "check the path") from None
+            data = self._remote.read(self.location(name), start=start, end=stop)
         if len(data) != stop - start:
             raise InputError(
                 f"'{self.location(name)}' returned {len(data):,} bytes, not {stop - start:,}, from offset {start:,} on",
@@ -329,9 +325,9 @@ def _files_within(folder: Path) -> Iterator[str]:
 
     seen = {os.path.realpath(folder)}
     for root, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
-        real = {each: os.path.realpath(os.path.join(root, each)) for each in sorted(folders)}
-        folders[:] = [each for each, place in real.items() if place not in seen]
-        seen.update(real.values())
+        real = {os.path.realpath(os.path.join(root, each)): each for each in sorted(folders, reverse=True)}
+        folders[:] = [each for place, each in real.items() if place not in seen]
+        seen.update(real)
         for path in (Path(root, name) for name in names):
             if path.is_file() and path.suffix != TEMPORARY_SUFFIX:
                 yield path.relative_to(folder).as_posix()

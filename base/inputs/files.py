@@ -213,7 +213,7 @@ def files_of(
     folder, last = Folder.split(name)
     if folder.is_file(last):
         return [InputFile(folder, last, encoding)]
-    if any(character in last for character in "*?["):
+    if any(character in last for character in "*?[") and not Folder(name).exists(""):
         found = [InputFile(folder, each, encoding) for each in folder.names() if fnmatch.fnmatchcase(each, last)]
         if not found:
             raise InputError(f"no file matches '{name}'", "wildcards are allowed only after the last '/'")
