@@ -49,7 +49,8 @@ def detected(stream: BinaryIO) -> str:
     """
     head = stream.read(HEAD_BYTES)
     if 4 * head.count(0) > len(head):
-        return "utf-16" if head.startswith(_UTF_16) else "utf-16-le" if head[1::2].count(0) else "utf-16-be"
+        plain = "utf-16-le" if head[1::2].count(0) > head[::2].count(0) else "utf-16-be"
+        return "utf-16" if head.startswith(_UTF_16) else plain
     beyond_ascii = re.search(rb"[\x80-\xff]", head)
     start = max(0, beyond_ascii.start() - 256) if beyond_ascii else 0
     sample = head[start : start + DETECTION_BYTES]

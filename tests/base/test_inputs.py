@@ -130,8 +130,9 @@ def test_texts_are_divided_in_the_same_places_whatever_the_size_of_blocks(
         json.dumps(ROWS, indent=2, ensure_ascii=False),
         "\n".join(map(json.dumps, ROWS)),
         "\ufeff \n" + "\n".join(json.dumps(row, indent=1) for row in ROWS),
+        "\n".join(json.dumps([row]) for row in ROWS),
     ],
-    ids=["array", "indented array", "lines", "indented objects"],
+    ids=["array", "indented array", "lines", "indented objects", "arrays"],
 )
 @pytest.mark.parametrize("block", [7, 1 << 20])
 def test_json_is_lines_or_an_array_and_is_read_in_blocks(
@@ -147,6 +148,9 @@ def test_bad_elements_of_an_array_are_counted_and_damage_ends_it(tmp_path: Path)
     path = tmp_path / "rows.JSON"
     path.write_bytes(b'[{"text": "a"}, 7, {"body": 1}, {"text": "\xff"}, {"text": "b"}, {"text": oops}, {"text": "c"}]')
     assert read(path) == [{"text": "a"}, "not_json", "no_text", "not_utf8", {"text": "b"}, "not_json"]
+    for end in ("", ", ", "] and more"):
+        path.write_text('[{"text": "a"}' + end)
+        assert read(path) == [{"text": "a"}, "not_json"]
     path.write_text('{"text": "cut\n{"text": "good"}\n{"text": "better"}\n')
     assert read(path) == ["not_json", {"text": "good"}, {"text": "better"}]
 
@@ -154,8 +158,8 @@ def test_bad_elements_of_an_array_are_counted_and_damage_ends_it(tmp_path: Path)
 @pytest.mark.parametrize("suffix", PACK)
 def test_csv_has_a_record_per_row_and_values_may_have_quotes_and_lines(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"rows.csv{suffix}"
-    table = '\ufeffid,text,karma,split\r\n007,"one, ""quoted""\nline",5,\n\nb,naïve 東京,,test\nc,,1,\nd,x\n'
-    path.write_bytes(PACK[suffix](table.encode() + b"e,\xff,,\nf,last,,\n"))
+    table = '\ufeffid,text,karma,split\r\n007,"one, ""quoted""\nline",5,\n\nb,naïve 東京,,test\nc,,-1.0,\nd,x\n'
+    path.write_bytes(PACK[suffix](table.encode() + b"e,\xff,,\nf,last,%s,\n" % (b"9" * 5000)))
     file = InputFile(Folder(path.parent), path.name)
     found = [
         each.reason if isinstance(each, Refused) else each for each in records(file, ("id", "text", "karma"), "text")
@@ -163,10 +167,10 @@ def test_csv_has_a_record_per_row_and_values_may_have_quotes_and_lines(tmp_path:
     assert found == [
         {"id": "007", "text": 'one, "quoted"\nline', "karma": 5},
         {"id": "b", "text": "naïve 東京"},
-        {"id": "c", "text": "", "karma": 1},
+        {"id": "c", "text": "", "karma": -1},
         "not_csv",
         "not_utf8",
-        {"id": "f", "text": "last"},
+        {"id": "f", "text": "last", "karma": "9" * 5000},
     ]
     path.write_bytes(PACK[suffix](b"title;body\n1;2\n"))
     with pytest.raises(InputError, match="has no column 'text'\nits columns: title;body"):
@@ -181,7 +185,7 @@ SENTENCES = {
     "shift_jis": "これは日本語の文章です。今日はいい天気ですね。",
     "utf-16": "Seven plain words of English, nothing else.",
     "utf-16-le": "Seven plain words of English, nothing else.",
-    "utf-16-be": "Seven plain words of English, nothing else.",
+    "utf-16-be": "Ātri: U+0100 ends in a byte 0, as other letters begin.",
     "utf-8": f"{GREETING} 東京",
 }
 
@@ -311,10 +315,12 @@ def test_a_damaged_or_explosive_parquet_file_has_a_reason(tmp_path: Path) -> Non
 
 
 def test_a_folder_a_pattern_and_a_file_name_files_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "texts [old]"
+    folder.mkdir()
     for name in ("b.txt", "a.jsonl.gz", "c.ndjson.zst", "d.parquet", "e.tsv", ".hidden.txt"):
-        (tmp_path / name).write_bytes(b"x")
-    assert names(tmp_path) == ["a.jsonl.gz", "b.txt", "c.ndjson.zst", "d.parquet"]
-    assert names(tmp_path / "*.txt", tmp_path / "e.tsv") == [".hidden.txt", "b.txt", "e.tsv"]
+        (folder / name).write_bytes(b"x")
+    assert names(folder) == ["a.jsonl.gz", "b.txt", "c.ndjson.zst", "d.parquet"]
+    assert names(folder / "*.txt", folder / "e.tsv") == [".hidden.txt", "b.txt", "e.tsv"]
 
 
 def test_a_folder_is_a_tree_suffixes_ignore_case_and_what_is_ignored_is_counted(
@@ -326,6 +332,7 @@ def test_a_folder_is_a_tree_suffixes_ignore_case_and_what_is_ignored_is_counted(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    (tmp_path / "beside").symlink_to(tmp_path / "a")
     assert [file.name for file in files_of(str(tmp_path), "texts", DOCUMENT_SUFFIXES)] == read
     ignored_here = "ignored: 2 images, 2 .log.gz, 1 part set, 1 hidden, 1 without suffix, 1 .gz"
     assert ignored_here in capsys.readouterr().err
@@ -347,6 +354,8 @@ def test_a_name_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(InputError, match=message):
             names(tmp_path / name)
+    with pytest.raises(InputError, match="the name of a file or folder is empty"):
+        find_inputs([""], DOCUMENTS, DOCUMENT_SUFFIXES)
     (tmp_path / "folder" / "na\udcefve.txt").write_text("x")
     with pytest.raises(InputError, match=r"na\\udcefve.txt' is not valid UTF-8"):
         names(tmp_path / "folder")
