@@ -34,8 +34,7 @@ class Heartbeat:
 
     def __init__(self, file_descriptor: int) -> None:
         os.ftruncate(file_descriptor, HEARTBEAT_BYTES)
-        self._map = mmap.mmap(file_descriptor, HEARTBEAT_BYTES)
-        self._cells = memoryview(self._map).cast("q")
+        self._cells = memoryview(mmap.mmap(file_descriptor, HEARTBEAT_BYTES)).cast("q")
 
     @property
     def position(self) -> int | None:
@@ -75,10 +74,6 @@ class Heartbeat:
     def note_out_of_memory(self) -> None:
         """Record that the worker is about to exit because it is out of memory."""
         self._cells[_OUT_OF_MEMORY] = 1
-
-    def close(self) -> None:
-        self._cells.release()
-        self._map.close()
 
 
 @dataclass(frozen=True, slots=True)

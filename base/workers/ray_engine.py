@@ -206,7 +206,7 @@ class _Map:
 
     def _send_waiting(self) -> None:
         now, room = time.monotonic(), self.engine.max_in_flight - len(self.running)
-        for part in [part for part in self.waiting if part.not_before <= now][:room]:
+        for part in [part for part in self.waiting if part.not_before <= now][: max(room, 0)]:
             self.waiting.remove(part)
             # Pickled just before it is sent, so that memory never contains all tasks twice.
             call = _checked(pickle.dumps((self.function, self.tasks[part.index]), protocol=pickle.HIGHEST_PROTOCOL))

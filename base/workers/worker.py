@@ -74,7 +74,8 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # RLIMIT_DATA, and not RLIMIT_AS: mapped files and libraries aren't a record's fault, and need no memory of their own.
-    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
+    with contextlib.suppress(ValueError):  # then the user's own limit is lower
+        resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
     page = Heartbeat(heartbeat_file)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(socket) as connection:
         connection.send(None)

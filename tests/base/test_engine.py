@@ -374,16 +374,22 @@ def test_workers_that_cannot_start_are_an_error(heard: Heard, monkeypatch: pytes
         heard.map(engine, work.process, [["a"]])
 
 
-def test_workers_with_too_little_address_space_end_the_map_with_the_cause() -> None:
-    limited = SCRIPT.replace(
-        "engine =", "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, -1))\nengine ="
-    )
-    text = limited.format(function="work.process", tasks=[["a", "eat"]])
-    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)
+def run_limited(limit: str, task: list[str], *before: str) -> subprocess.CompletedProcess[str]:
+    text = SCRIPT.replace("engine =", f"import resource\nresource.setrlimit(resource.{limit})\nengine =")
+    command = [*before, sys.executable, "-c", text.format(function="work.process", tasks=[task])]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_workers_keep_to_the_user_s_own_limit_if_it_is_lower() -> None:
+    give_up = [] if os.geteuid() else ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"]
+    ran = run_limited("RLIMIT_DATA, (1 << 30, 1 << 30)", ["a"], *give_up)
     assert ran.stdout == "0 ['A']\n[]\n", ran.stderr
-    ran = subprocess.run(
-        [sys.executable, "-c", text.replace("'a', ", "")], capture_output=True, text=True, timeout=PATIENCE
-    )
+
+
+def test_workers_with_too_little_address_space_end_the_map_with_the_cause() -> None:
+    ran = run_limited("RLIMIT_AS, (1 << 30, -1)", ["a", "eat"])
+    assert ran.stdout == "0 ['A']\n[]\n", ran.stderr
+    ran = run_limited("RLIMIT_AS, (1 << 30, -1)", ["eat"])
     assert "MachineError: worker processes cannot start (address space above 1,024 MiB)\nraise the limit" in ran.stderr
 
 

@@ -7,10 +7,12 @@ import platform
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers import ray_engine
-from webtext.base.workers.local_engine import LocalEngine, TaskFailure, WorkerLimits
+from webtext.base.workers.local_engine import LocalEngine, TaskFailure, WorkerLimits, ignore
 from webtext.base.workers.ray_engine import RayEngine
 
 HERE = Path(__file__).parent
@@ -102,6 +104,16 @@ def test_paths_are_relative_to_the_driver_s_folder(
     assert heard.map(engine, ray_functions.where, ["here"], writes=[Folder("."), Folder("new")]) == []
     assert heard.results == {0: (str(tmp_path), True)}
     assert (sorted(os.listdir()), os.listdir("new")) == (["here", "new"], [])
+
+
+def test_no_task_is_sent_while_the_nodes_that_are_left_have_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(ray_engine, "_run_on_a_node", SimpleNamespace(remote=lambda *call: sent.append(call)))
+    parts = [ray_engine._Part(number, {}) for number in range(10)]
+    engine: Any = SimpleNamespace(max_in_flight=2, limits=SMALL, quiet=True)
+    waiting, running = deque(parts[4:]), dict(enumerate(parts[:4]))
+    ray_engine._Map(engine, work.process, [[]] * 10, ignore, ignore, waiting, [], running)._send_waiting()
+    assert sent == []
 
 
 def test_a_node_that_does_not_see_the_driver_s_folder_refuses_its_tasks(tmp_path: Path) -> None:
