@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_450,
-    "Python in base/, lines": 8204,
+    "Python, lines": 44_434,
+    "Python in base/, lines": 8188,
     "Python in crawl/, lines": 9081,
     "Python in clean/, lines": 8003,
     "Python in tokenizer/, lines": 4715,
     "Python in shards/, lines": 2455,
     "Python in train/, lines": 8378,
     "Python in app/, lines": 3614,
-    "Python in base/, tokens": 53_407,
+    "Python in base/, tokens": 53_385,
     "Python in crawl/, tokens": 59_480,
     "Python in clean/, tokens": 63_452,
     "Python in tokenizer/, tokens": 31_832,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 317,
     "settings": 142,
     "C++, lines": 9375,
-    "tests, lines": 63_109,
+    "tests, lines": 63_108,
     "benches, lines": 5291,
     "templates, scripts, TOML and JSON, lines": 2474,
 }

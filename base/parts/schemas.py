@@ -13,10 +13,6 @@ def _column(name: str, type_: pa.DataType, meaning: str, *, nullable: bool = Fal
     return pa.field(name, type_, nullable=nullable, metadata={"meaning": meaning})
 
 
-def _without(schema: pa.Schema, *names: str) -> pa.Schema:
-    return pa.schema([column for column in schema if column.name not in names])
-
-
 POST = pa.struct(
     [
         pa.field("source", pa.string(), nullable=False),  # `reddit` or `list`
@@ -147,7 +143,7 @@ DOCUMENT = pa.schema(
     ]
 )
 
-RELEASE = _without(DOCUMENT, "text", "title", "author")
+RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text", "title", "author")])
 """A document without its author's words, for publication where the texts may not be published.
 
 It keeps `posts`: ids, communities, scores and times of votes are facts about the page, also in `release/links`.

@@ -234,9 +234,8 @@ class SetWriter:
     def remove(self, part: Part) -> None:
         """Remove a part, starting with its entry."""
         self.folder.remove(entry_name(part.index))
-        self.folder.remove(part.name)
-        for attachment in part.attachments:
-            self.folder.remove(attachment.name)
+        for name, _, _ in part.files:
+            self.folder.remove(name)
 
     def unseal(self) -> None:
         """Remove the manifest before parts are replaced."""

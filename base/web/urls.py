@@ -1,6 +1,6 @@
 """URLs: one canonical form by the WHATWG URL standard, and the registrable domain by the public suffix list.
 
-Both depend only on the input and on two pinned libraries (`VERSIONS_FROM`); nothing is ever fetched. ada-url does the
+Both depend only on the input and on two pinned libraries (`library_versions`); nothing is ever fetched. ada-url does the
 parsing, because it passes all 891 of the web platform's test vectors. can_ada 3.0.0, a slower binding of an older
 version of the same parser, passes 876 (it leaves `^` in paths unchanged).
 """
@@ -16,7 +16,6 @@ import ada_url
 
 MAX_URL_BYTES = 8192  # canonical URLs are ASCII; RFC 9110 section 4.1 recommends to support at least 8,000
 SCHEMES = ("http://", "https://")
-VERSIONS_FROM = ("ada-url", "tldextract")
 
 
 def canonical_url(raw: str) -> str | None:
@@ -122,7 +121,7 @@ def registrable_domain(url: str) -> str:
 
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that decide these results, for recipes."""
-    return {name: importlib.metadata.version(name) for name in VERSIONS_FROM}
+    return {name: importlib.metadata.version(name) for name in ("ada-url", "tldextract")}
 
 
 def _bare(url: str) -> str | None:

@@ -75,10 +75,6 @@ class WorkerProcess:
         self.connection = Connection(ours.detach())
 
     @property
-    def id(self) -> int:
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
         return self._process.poll() is None
 

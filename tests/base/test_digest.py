@@ -141,13 +141,6 @@ def _digest_of(column: pa.Array) -> str:
     return made.hexdigest()
 
 
-def test_a_renamed_column_changes_it() -> None:
-    made, other = RecordDigest(), RecordDigest()
-    made.update(pa.table({"a": [1]}))
-    other.update(pa.table({"b": [1]}))
-    assert made.hexdigest() != other.hexdigest()
-
-
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_kind_of_record_can_be_digested(kind: str) -> None:
     made = RecordDigest()

@@ -51,11 +51,6 @@ def test_a_text_that_is_not_a_percentage_is_rejected_with_the_name_of_the_settin
         Sample.parse(text, "[build] sample")
 
 
-def test_a_missing_percent_sign_is_named() -> None:
-    with pytest.raises(ConfigError, match="a percent sign is missing"):
-        Sample.parse("0.1", "[build] sample")
-
-
 @pytest.mark.parametrize("n", [1, 3, 50])
 def test_the_smallest_sample_that_holds_a_link_does_hold_one(n: int) -> None:
     smallest = smallest_with_a_link(LINKS[:n])
