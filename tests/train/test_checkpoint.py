@@ -50,28 +50,28 @@ def test_what_is_saved_is_read_back_from_files_that_say_what_they_are(tmp_path: 
 
 
 def test_the_latest_is_decided_by_number_and_old_ones_are_removed(tmp_path: Path, save: Save) -> None:
-    for step in (999_999, 1_000_000, 5):
+    for step in (5, 999_999, 1_000_000):
         save(tmp_path, step, weight(1.0))
     (tmp_path / "checkpoints/.step-000009.tmp").mkdir()
     latest = latest_checkpoint(tmp_path, pytest.fail)
     assert latest is not None
     assert latest.step == 1_000_000
-    prune_checkpoints(tmp_path, None)
+    prune_checkpoints(latest.path, None)
     assert len(list_checkpoints(tmp_path)) == 3
-    prune_checkpoints(tmp_path, 2)
+    prune_checkpoints(latest.path, 2)
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-999999", "step-1000000"]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
-def test_the_best_is_kept_with_the_newest(tmp_path: Path, save: Save) -> None:
-    """Losses 3, 2, 2, none, 5: the later 2 is the best, and one without a measurement doesn't count."""
+def test_the_newest_and_the_best_are_kept_of_those_that_were_not_skipped(tmp_path: Path, save: Save) -> None:
+    """Losses 3, 2, 2, none, 5: the later 2 is the best, one without a measurement doesn't count, and 6 was damaged."""
     assert best_checkpoint(tmp_path) is None
     for step, loss in enumerate((3.0, 2.0, 2.0, None, 5.0), 1):
         path = save(tmp_path, step, weight(1.0), {"validation_loss": loss}).path
-    (path.parent / "step-000006").mkdir()  # damaged: no state
+    shutil.copytree(path.with_name("step-000003"), path.with_name("step-000006"))
+    prune_checkpoints(path, 1)
+    assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["3", "5"]
     assert best_checkpoint(tmp_path) == (tmp_path / "checkpoints/step-000003", 2.0)
-    prune_checkpoints(tmp_path, 3)
-    assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["3", "4", "5", "6"]
 
 
 WEIGHTS = "model-00000.safetensors"

@@ -154,12 +154,17 @@ def best_checkpoint(model_dir: Path) -> tuple[Path, float] | None:
     return min(reversed(measured), key=lambda found: found[1], default=None)
 
 
-def prune_checkpoints(model_dir: Path, keep: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one, and temporary folders of killed runs."""
-    for path in (model_dir / "checkpoints").glob(".step-*.tmp"):
+def prune_checkpoints(newest: Path, keep: int | None) -> None:
+    """Remove all but `newest`, the `keep` - 1 before it and the best one.
+
+    Temporary folders of killed runs go too, and later checkpoints: damaged ones that were skipped when the run resumed.
+    """
+    found = list_checkpoints(newest.parents[1])
+    n = found.index(newest) + 1
+    for path in (*newest.parent.glob(".step-*.tmp"), *found[n:]):
         shutil.rmtree(path, ignore_errors=True)
-    best = best_checkpoint(model_dir)
-    for path in list_checkpoints(model_dir)[: -keep if keep else 0]:
+    best = best_checkpoint(newest.parents[1])
+    for path in found[: max(0, n - keep) if keep else 0]:
         if best is None or path != best[0]:
             with contextlib.suppress(OSError):  # renamed first, so that one with its final name is complete
                 os.rename(path, temporary_path(path))

@@ -106,7 +106,7 @@ class CheckpointSaver:
         def publish() -> None:
             if rank == 0:
                 checkpoints.publish_checkpoint(saved, config, dict(ChainMap(*files)))
-                checkpoints.prune_checkpoints(self.model_dir, self.keep)
+                checkpoints.prune_checkpoints(saved.path, self.keep)
                 self.published()
 
         try:
