@@ -92,8 +92,6 @@ def blocks_of_stage(n_layer: int, stages: int, stage: int) -> range:
     >>> [len(blocks_of_stage(14, 4, stage)) for stage in range(4)]
     [3, 4, 4, 3]
     """
-    if n_layer < stages:
-        raise ConfigError(f"{n_layer} layers do not fill {stages} pipeline stages", "choose fewer stages")
     share, rest = divmod(n_layer, stages)
     first_longer = stages - 1 - rest
     start, stop = (i * share + min(max(i - first_longer, 0), rest) for i in (stage, stage + 1))

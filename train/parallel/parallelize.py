@@ -72,9 +72,7 @@ class ParallelModel(Engine):
             for name, parameter in stage.model.named_parameters():
                 self._fill(name, parameter, values(name, shapes[name]))
         named = (stage.model.named_parameters() for stage in self.stages.values())
-        self._pieces = dict(
-            itertools.chain(*named)
-        )  # as FSDP2 and the stages have them: DTensors where data ranks share
+        self._pieces = dict(itertools.chain(*named))  # DTensors where data ranks share
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
         self._stored_mesh = _in_order_of_splitting(mesh["dp", "fsdp", "tp"])
         self._pipelines: dict[tuple[bool, int], Pipeline] = {}
@@ -113,7 +111,8 @@ class ParallelModel(Engine):
             if self.shape.pp > 1:
                 tokens_bt = torch.cat(list(microbatches))
                 loss = self._through_pipeline(tokens_bt, n_microbatches)
-                loss, share = torch.zeros((), device=self.device) if loss is None else loss, self._share(tokens_bt)
+                loss = torch.zeros((), device=self.device) if loss is None else loss
+                share = self.rules.counted_share(tokens_bt[:, :-1])
             else:
                 loss, share = self._accumulate(microbatches, n_microbatches)
         # Only the last stage of a pipeline has a loss, on all its tensor parallel ranks; all ranks have the share.
@@ -121,9 +120,6 @@ class ParallelModel(Engine):
         distributed.all_reduce(sums)
         total, shares = sums / self.shape.tp
         return self.rules.mean_over_counted(total / self.n_data, shares / self.n_data, self._take_gradients())
-
-    def _share(self, tokens_bt: Tensor) -> Tensor:
-        return self.rules.counted_share(tokens_bt[:, :-1])
 
     @contextlib.contextmanager
     def _casts(self, n_passes: int = 0) -> Iterator[None]:
@@ -157,7 +153,7 @@ class ParallelModel(Engine):
             loss: Tensor = stage(inputs_bt, tokens_bt[:, 1:], **how)[0] / n
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-            shares.append(self._share(tokens_bt) / n)
+            shares.append(self.rules.counted_share(inputs_bt) / n)
         return torch.stack(losses).sum(), torch.stack(shares).sum()
 
     def _through_pipeline(self, tokens_bt: Tensor, n: int) -> Tensor | None:
@@ -165,16 +161,13 @@ class ParallelModel(Engine):
         key = torch.is_grad_enabled(), len(tokens_bt)
         if key not in self._pipelines:
             inputs_bt = tokens_bt[: len(tokens_bt) // n, :-1]
-            pp_group = self.mesh.get_group("pp")
-            self._pipelines[key] = Pipeline(self.stages, inputs_bt, self.schedule, n, pp_group)
+            self._pipelines[key] = Pipeline(self.stages, inputs_bt, self.schedule, n, self.mesh.get_group("pp"))
         return self._pipelines[key].run(tokens_bt, self.rules)
 
     def _take_gradients(self) -> list[Tensor]:
         """Move the gradients to the parameters that the optimizer updates, and return them."""
         gradients = {name: _local(piece.grad) for name, piece in self._pieces.items() if piece.grad is not None}
-        if (
-            self.shape.tp > 1
-        ):  # parameters that aren't split have gradients of a part of the sequence, summed in one message
+        if self.shape.tp > 1:  # gradients of what isn't split are of a part of the sequence: summed in one message
             parts = {name: gradient for name, gradient in gradients.items() if split_axis(name) is None}
             flat = torch.cat([part.flatten() for part in parts.values()])
             distributed.all_reduce(flat, group=self.mesh.get_group("tp"))

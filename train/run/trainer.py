@@ -71,21 +71,21 @@ class HeldOut:
     """`eval_windows` held-out windows of each source. Each source weighs as much as in training."""
 
     def __init__(self, sources: Sequence[Source], parts: Sequence[int], settings: TrainSettings) -> None:
-        self._windows: dict[str, Windows] = {}
-        self._parts: dict[str, int] = {}
+        context, limit = settings.context, settings.monitor.eval_windows
+        self._windows: dict[str, tuple[Windows, int]] = {}
         for source, part in zip(sources, parts, strict=True):
-            held = source.validation
-            context, limit = settings.context, settings.monitor.eval_windows
-            windows = Windows(held.streams(), context=context, stride=None, limit=limit)
+            windows = Windows(source.validation.streams(), context=context, stride=None, limit=limit)
             if len(windows):
-                self._windows[source.name], self._parts[source.name] = windows, part
+                self._windows[source.name] = windows, part
 
     def losses(self, engine: Engine, batch_size: int) -> tuple[float, dict[str, float]]:
         """Return the mean loss per token, weighted as in the mixture, and that of each source; equal in all processes."""
-        totals = {name: engine.total_loss(windows, batch_size) for name, windows in self._windows.items()}
-        losses = {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
-        weighted = sum(self._parts[name] * loss for name, loss in losses.items())
-        return weighted / max(1, sum(self._parts.values())), losses
+        losses, weighted, parts = dict[str, float](), 0.0, 0
+        for name, (windows, part) in self._windows.items():
+            loss, n_tokens = engine.total_loss(windows, batch_size)
+            losses[name] = loss / n_tokens
+            weighted, parts = weighted + part * losses[name], parts + part
+        return weighted / max(1, parts), losses
 
 
 class Trainer:
