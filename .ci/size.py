@@ -32,11 +32,11 @@ CEILINGS = {
     "Python in tokenizer/, tokens": 31_832,
     "Python in shards/, tokens": 16_848,
     "Python in train/, tokens": 64_543,
-    "Python in app/, tokens": 27_697,
+    "Python in app/, tokens": 27_677,
     "modules": 317,
     "settings": 142,
     "C++, lines": 9375,
-    "tests, lines": 63_103,
+    "tests, lines": 63_102,
     "benches, lines": 5291,
     "templates, scripts, TOML and JSON, lines": 2474,
 }

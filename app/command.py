@@ -6,6 +6,7 @@ import contextlib
 import json
 import shlex
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -235,9 +236,9 @@ def inspect_doc(run: Run, build_folder: str, url_or_id: str, with_text: bool) ->
 
     tracer = Tracer(build_folder)
     found = tracer.why(url_or_id)
-    value, text = found.to_json(), trace_text(found)
+    value, text = asdict(found), trace_text(found)
     if with_text and found.document is not None:
-        value["text"] = tracer.text(found.document["id"])
+        value["text"] = tracer.text(found)
         text += f"\n\n{value['text']}"
     run.console.result(value, text)
 
@@ -259,7 +260,7 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
     from webtext.app.inspect.trace_text import token_text
 
     found = TokenTrace.at(build_folder, place)
-    run.console.result(found.to_json(), token_text(found))
+    run.console.result(asdict(found), token_text(found))
 
 
 @verb(inspect, "cluster")
@@ -288,8 +289,7 @@ def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
             f"no document '{url_or_id}' in '{build_folder}' has duplicates",
             "name a document that was dropped as a duplicate (see 'webtext inspect drop'), or one that was kept",
         )
-    value = {"kept": found.kept, "decision": found.decision, "dropped": found.dropped}
-    run.console.result(value, cluster_text(found))
+    run.console.result(asdict(found), cluster_text(found))
 
 
 @verb(inspect, "drop")

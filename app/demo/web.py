@@ -66,8 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer_page(self, planted: Planted) -> None:
         self._send_html(self.site.page(planted.page) if planted.page else _page(planted.label, planted.label))
 
-    def _answer_copy(self, planted: Planted) -> None:
-        self._send_html(self.site.page(planted.page))
+    _answer_copy = _answer_page
 
     def _answer_edited(self, planted: Planted) -> None:
         """Send the page with every hundredth 'the' replaced."""

@@ -7,7 +7,7 @@ plus the rows found, however large the build is.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,10 @@ class Trace:
     links: list[Row] = field(default_factory=list)
     tokens: list[Row] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def removed(self) -> bool:
+        """Whether the document was removed on request, so that its text isn't shown."""
+        return self.decision is not None and self.decision["request"] is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,6 @@ class TokenTrace:
         split = "validation" if shard.startswith("validation-") else "train"
         origin = origin_of(TokenShards(BuildLayout.existing(root).tokens, split=split), shard, int(offset))
         return cls(origin, Tracer(root).trace_document(origin.id))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Tracer:
@@ -103,8 +102,8 @@ class Tracer:
             return self._with_rules(self.trace_document(url_or_id))
         found = self.trace(url)
         at_url = [row["id"] for row in find_rows(self._sets["documents"], "url", {url_or_id, url}, ["id"])]
-        if found.document is None and at_url:
-            found = self.trace_document(at_url[0]) or found
+        if found.document is None:  # the address of a document, or an id that looks like one
+            found = self.trace_document(at_url[0] if at_url else url_or_id) or found
         if self._sets["links"] is None and not (found.document or found.page):  # from WARC files, or imported
             reason = self._failure(url_or_id, url)
             return Trace(url, "documents", reason) if reason else None
@@ -155,7 +154,8 @@ class Tracer:
         for row in documents:
             first = row["link_ids"][0] if row["link_ids"] else ""
             link = ends.links.get(first)
-            traces[row["id"]] = self._trace(link["url"] if link else row["url"], link, pages.get(first), row, ends)
+            url = link["url"] if link else row["url"] or row["id"]
+            traces[row["id"]] = self._trace(url, link, pages.get(first), row, ends)
         return traces
 
     def trace_document(self, identifier: str) -> Trace | None:
@@ -167,9 +167,11 @@ class Tracer:
             trace.rules = _rules_of(self._sets["signals"], self._sets["corpus"], trace.document["id"])
         return trace
 
-    def text(self, identifier: str) -> str:
-        rows = find_rows(self._sets["documents"], "id", [identifier], ["id", "text"], whole_text=True)
-        return str(next(rows)["text"])
+    def text(self, trace: Trace) -> str:
+        """Return the whole text of a trace's document; empty if it was removed on request."""
+        wanted = [trace.document["id"]] if trace.document and not trace.removed else []
+        rows = find_rows(self._sets["documents"], "id", wanted, ["id", "text"], whole_text=True)
+        return "".join(row["text"] for row in rows)
 
     def _by(self, name: str, key: str, wanted: Collection[str]) -> dict[str, Row]:
         return {row[key]: row for row in find_rows(self._sets[name], key, wanted)}
@@ -194,6 +196,7 @@ class Tracer:
         if document is not None:
             trace.links = [ends.links[each] for each in document["link_ids"] if each in ends.links]
             trace.decision = ends.decisions.get(document["id"])
+            document["text_start"] = "" if trace.removed else document["text_start"]
             trace.twin = ends.twins.get((trace.decision or {}).get("duplicate_of") or "")
             tokens = ends.tokens.get(document["id"])
             trace.tokens = [tokens] if tokens else []
@@ -309,6 +312,7 @@ def find_cluster(root: str, identifier: str) -> Cluster | None:
     kept = next((row for each in where for row in find_rows(each, "id", [head], MEMBER)), None)
     if kept is None:  # it is in an earlier build that isn't available
         kept = dict.fromkeys(("url", "text_start", "characters", "karma", "date", "split")) | {"id": head}
+    kept["text_start"] = kept["text_start"] if own is None or own["request"] is None else None
     return Cluster(kept, own, members) if members else None
 
 

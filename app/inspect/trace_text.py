@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from webtext.app.inspect.trace import Cluster, TokenTrace, Trace
+from webtext.base.html_pages.rendering import day
 
 LABEL_WIDTH = 10
 MAX_POSTS = 5
@@ -120,7 +120,7 @@ def _document(row: Mapping[str, Any]) -> Iterator[str]:
     agreement = row.get("extractor_agreement")
     agreed = "" if agreement is None else f", the extractors agree to {agreement:.2f}"
     yield _line("", f"{row['characters']:,} characters{language}, {row['split']}{agreed}")
-    yield _line("", repr(row["text_start"]))
+    yield _line("", repr(row["text_start"]) if row["text_start"] or not row["characters"] else NO_TEXT)
 
 
 def _member(label: str, row: Mapping[str, Any], about: str) -> list[str]:
@@ -149,6 +149,4 @@ def _line(label: str, text: str) -> str:
 
 def _day(seconds: int | None) -> str:
     """Return the UTC day, or 'undated'."""
-    if seconds is None:
-        return "undated"
-    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%d")
+    return "undated" if seconds is None else day(seconds)

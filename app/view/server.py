@@ -130,19 +130,18 @@ class Viewer(ThreadingHTTPServer):
         row = trace.document
         if row is None:
             return _message(trace.url, [], trace_text(trace))
-        removed = trace.decision is not None and trace.decision["request"] is not None
-        text = "removed on request" if removed else tracer.text(row["id"])
+        text = tracer.text(trace)
         cluster = find_cluster(self.root, row["id"])
         dropped = sorted(cluster.dropped, key=lambda row: (-(row["value"] or 0), row["id"])) if cluster else []
         return _page(
             "document",
-            row.get("title") or row.get("url") or trace.url,
+            row["title"] or row["url"] or trace.url,
             trace=trace,
             cluster=cluster,
             members=dropped[:CLUSTER_MEMBERS],
             posts=[post for link in trace.links or [row] for post in link.get("posts") or ()],
-            text=text,
-            tokens=[] if removed else self._tokens(text),
+            text=text or "removed on request",
+            tokens=self._tokens(text),
         )
 
     def _tokens(self, text: str) -> list[tuple[int, str]]:

@@ -10,8 +10,9 @@ import pytest
 
 from webtext.app.inspect.trace import Tracer
 from webtext.app.main import run
+from webtext.app.view.server import Viewer
 
-from .conftest import IDS, TARGET_URLS, TEXTS
+from .conftest import IDS, TARGET_URLS, TEXTS, write_set
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))
 
@@ -119,6 +120,43 @@ def test_a_documents_own_url_is_as_good_as_its_links(written_build: Path, capsys
     """What `inspect drop` prints: where the last redirect led, byte for byte."""
     assert run(["inspect", "doc", str(written_build), TARGET_URLS["copy"]]) == 0
     assert capsys.readouterr().out.startswith("http://copy.example/ ended in dropped: exact_duplicate\n")
+
+
+@pytest.fixture
+def odd_build(tmp_path: Path) -> Path:
+    """A document without address and title, whose id looks like an address, and its copy; both have an odd date."""
+    row = {"id": "http://id.example/1", "text": "secret words", "date": -99_999_999_999, "split": "train"}
+    rows = [row, row | {"id": "copy"}]
+    write_set(tmp_path / "documents", "documents", [rows])
+    write_set(tmp_path / "corpus", "corpus", [rows[:1]])
+    copy = {"id": "copy", "reason": "near_duplicate", "value": 1.0, "threshold": 0.8}
+    write_set(tmp_path / "dropped", "dropped", [[copy | {"duplicate_of": rows[0]["id"]}]])
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", ["doc", "cluster"])
+def test_an_id_may_look_like_an_address_and_a_document_have_none(
+    odd_build: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", verb, str(odd_build), "http://id.example/1"]) == 0
+    said = {"doc": "http://id.example/1 ended in corpus\n", "cluster": "karma None, -99999999999, "}
+    assert said[verb] in capsys.readouterr().out
+    _, page = Viewer(str(odd_build)).answer("/document", {"id": "http://id.example/1"})
+    assert "<bdi>http://id.example/1</bdi></h1>" in "".join(page)
+
+
+def test_a_text_that_was_removed_on_request_is_shown_nowhere(
+    odd_build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = {"id": "http://id.example/1", "reason": "removed_on_request", "request": "id:http://id.example/1"}
+    write_set(odd_build / "dropped", "dropped", [[gone]])
+    write_set(odd_build / "corpus", "corpus", [[]])
+    for arguments in (["--text"], ["--text", "--json"]):
+        assert run(["inspect", "doc", str(odd_build), gone["id"], *arguments]) == 0
+    assert run(["report", str(odd_build)]) == 0
+    said = capsys.readouterr().out + (odd_build / "report.json").read_text() + (odd_build / "report.html").read_text()
+    assert "the text is not shown" in said
+    assert "secret" not in said
 
 
 @pytest.mark.slow

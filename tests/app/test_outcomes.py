@@ -165,27 +165,6 @@ def test_a_build_stops_where_nothing_is_kept_and_names_the_likely_cause(
     assert not (tmp_path / "build" / "tokenizer").exists()
 
 
-def test_a_verb_that_keeps_nothing_ends_with_3_and_the_likely_cause(
-    port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    build(tmp_path, port, *TOPICS, allowed=False)
-    capsys.readouterr()
-    fetch = [
-        "crawl",
-        "fetch",
-        f"{tmp_path}/build/links",
-        "--out",
-        f"{tmp_path}/pages",
-        "--contact",
-        "test@example.org",
-        "--quiet",
-    ]
-    assert run(fetch) == 3
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: kept 0 of 8 records in '{tmp_path}/pages': 8 are 'address_not_public'")
-    assert "--allow-address" in error
-
-
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
