@@ -31,8 +31,6 @@ from typing import Any
 from webtext.base.web.urls import MAX_URL_BYTES, canonical_url, host_of, path_of, registrable_domain
 from webtext.crawl.blocklists import (
     REDDIT_DOMAINS,
-    WIKIMEDIA_DOMAIN,
-    WIKIPEDIA_DOMAINS,
     DomainBlocklists,
     SubredditBlocklists,
     is_wikipedia,
@@ -41,7 +39,6 @@ from webtext.crawl.links.settings import KarmaRule, LinkSettings, PostRule
 from webtext.crawl.links.sources.submission import Submission
 from webtext.crawl.tracking import without_tracking
 
-_MAY_BE_WIKIPEDIA = WIKIPEDIA_DOMAINS | {WIKIMEDIA_DOMAIN}
 IMAGES = "bmp|gif|gifv|ico|jpeg|jpg|png|svg|tif|tiff|webp"
 AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
 VIDEO = "3gp|avi|flv|m4v|mkv|mov|mp4|mpeg|mpg|ogv|webm|wmv"
@@ -120,7 +117,7 @@ class KarmaJudge:
         domain = registrable_domain(url)
         if domain in REDDIT_DOMAINS and not self.rule.keep_links_back:
             return "links_back"
-        if not self.rule.keep_wikipedia and domain in _MAY_BE_WIKIPEDIA and is_wikipedia(url):
+        if not self.rule.keep_wikipedia and is_wikipedia(url):
             return "wikipedia"
         if self._domains.lists and self._domains.blocks(host_of(url)):
             return "blocked_domain"

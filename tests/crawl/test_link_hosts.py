@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import SetWriter
 from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
-from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages import link_table
 from webtext.crawl.pages.link_table import are_fetchable, count_hosts, over_host_cap, part_of, string_keys
 
@@ -104,11 +102,6 @@ def test_only_the_best_links_of_a_host_are_fetched_and_all_have_rows(
     }
     pages = PartSet.open(str(tmp_path / "pages"), "pages")
     assert pages.counts.to_json() == {"records_in": 7, "kept": 3, "dropped": {"over_host_cap": 4}, "failed": {}}
-
-
-def test_a_cap_is_at_least_one() -> None:
-    with pytest.raises(ConfigError, match="max_pages_per_host = 0"):
-        FetchSettings(max_pages_per_host=0)
 
 
 BAD_URLS = ["", "http:", "http://", "http:///x", "no-url", "//a.example/", "http://a.example", "ftp://a.example/"]

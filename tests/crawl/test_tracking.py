@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,23 +57,3 @@ def test_a_links_url_is_canonical_and_link_url_is_idempotent(path: str, paramete
     if url is not None:
         assert canonical_url(url) == url
         assert link_url(url) == url
-
-
-def test_link_url_is_idempotent_on_the_vectors_of_urlcanon(shared_data: Path) -> None:
-    """Every string of its test data that is an http(s) URL, whatever its own canonical form makes of it."""
-    found = 0
-    for path in sorted((shared_data / "crawl/url").glob("urlcanon_*.json")):
-        for raw in strings(json.loads(path.read_text())):
-            url = link_url(raw)
-            if url is not None:
-                found += 1
-                assert link_url(url) == canonical_url(url) == url
-    assert found > 500
-
-
-def strings(value: object) -> list[str]:
-    if isinstance(value, dict):
-        return [each for item in value.items() for part in item for each in strings(part)]
-    if isinstance(value, list):
-        return [each for item in value for each in strings(item)]
-    return [value] if isinstance(value, str) else []
