@@ -168,6 +168,7 @@ def test_a_json_line_may_have_any_of_the_fields() -> None:
 )
 def test_a_bad_line_is_a_counted_reason(line: bytes, reason: str) -> None:
     assert read(JsonLines(HERE), line) == [reason]
+    check_columns("jsonl", io.BytesIO(line), "links", [])
 
 
 @pytest.mark.parametrize("nothing", [None, "", " "])
