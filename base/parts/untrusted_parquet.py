@@ -60,11 +60,11 @@ def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any] | Exception
     """Return each row's values, or an exception for a row that can't be converted to Python.
 
     A string that isn't UTF-8, however deeply nested, gives a UnicodeDecodeError; a time that is out of range gives a
-    ValueError or OverflowError.
+    ValueError or OverflowError, and one in an unknown time zone a KeyError.
     """
     try:
         return list(batch.to_pylist())
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, KeyError) as error:
         if batch.num_rows == 1:
             return [error]
     return [rows_of(batch.slice(place, 1))[0] for place in range(batch.num_rows)]

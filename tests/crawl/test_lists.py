@@ -264,9 +264,10 @@ def test_a_parquet_file_is_read_by_row_groups_and_typed_columns() -> None:
     ]
 
 
-def test_dates_of_parquet_are_utc() -> None:
-    data = parquet(url=["http://a.com/"], created=pa.array([date(2018, 1, 1)]))
-    assert only(ParquetFile(HERE), data).created == 1514764800
+def test_dates_of_parquet_are_utc_and_times_in_an_unknown_zone_are_counted() -> None:
+    times = pa.array([date(2018, 1, 1)]), pa.array([0], pa.timestamp("s", "Nowhere/There"))
+    utc, elsewhere = (read(ParquetFile(HERE), parquet(url=["http://a.com/"], created=each)) for each in times)
+    assert (utc[0].created, elsewhere) == (1514764800, ["wrong_type"])  # type: ignore[union-attr]
 
 
 def test_a_parquet_file_without_urls_or_without_its_end_is_refused() -> None:
