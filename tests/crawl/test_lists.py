@@ -79,6 +79,13 @@ def test_quoted_fields_may_contain_commas_quotes_and_line_ends() -> None:
     ]
 
 
+def test_rows_may_end_in_a_carriage_return() -> None:
+    data = b'url,title\rhttp://a.com/,x\rhttp://b.com/,"y\rz"\r\nhttp://c.com/,\r'
+    check_columns("csv", io.BytesIO(data), "links.csv", ["url"])
+    posts = [post for post in read(CsvFile(HERE), data) if isinstance(post, Submission)]
+    assert [post.post_id for post in posts] == ["links:10", "links:26", "links:47"]
+
+
 def test_the_position_of_a_row_is_that_of_its_first_line() -> None:
     data = b'url,title\nhttp://a.com/,"x\ny"\nhttp://b.com/,z\n'
     positions = [position for position, _ in CsvFile(HERE).records(io.BytesIO(data))]

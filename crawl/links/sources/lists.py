@@ -37,6 +37,7 @@ SOURCE = "list"
 CHECKED_ROWS = 1000
 """Rows of JSON lines in which a column must occur."""
 MAX_FIELD_CHARACTERS = 128 << 10
+_CSV_LINE = re.compile(rb"[^\r\n]*(?:\r\n?|\n)")
 
 Row = tuple[int, Mapping[str, Any]]  # position, values by the names of COLUMNS
 
@@ -119,8 +120,9 @@ def _csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
     """Yield (position of the first line, fields) for each row, or Unreadable in place of one that cannot be read."""
     csv.field_size_limit(MAX_FIELD_CHARACTERS)  # of this process, in which a reader of texts may have raised it
     lines = _TextLines(file)
-    first = next(lines, "")
-    reader = csv.reader(itertools.chain([first], lines), delimiter="\t" if "\t" in first else ",")
+    texts = iter(lines)
+    first = next(texts, "")
+    reader = csv.reader(itertools.chain([first], texts), delimiter="\t" if "\t" in first else ",")
     while True:
         fields: list[str] | Unreadable | None
         try:
@@ -151,7 +153,10 @@ def _read_as_text(position: int, row: Mapping[str, str]) -> Row | Unreadable:
 
 
 class _TextLines:
-    """Lines as text for the CSV reader; `start` is the position of the first line read since it was set to None."""
+    """Lines as text for the CSV reader, also those that end in a carriage return alone.
+
+    `start` is the position of the first line read since it was set to None.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self.start: int | None = None
@@ -159,17 +164,14 @@ class _TextLines:
         self._unreadable: list[tuple[int, Unreadable]] = []
 
     def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
         for position, line in self._lines:
             if isinstance(line, Unreadable):
                 self._unreadable.append((position, line))
                 continue
-            if self.start is None:
-                self.start = position
-            return line.decode("utf-8", "surrogateescape") + "\n"
-        raise StopIteration
+            for each in _CSV_LINE.finditer(line + b"\n"):
+                if self.start is None:
+                    self.start = position + each.start()
+                yield each[0].decode("utf-8", "surrogateescape")
 
     def take_unreadable(self) -> list[tuple[int, Unreadable]]:
         """Return the unreadable lines that were skipped since the last call."""
