@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,6 +154,7 @@ def test_a_host_that_never_answers_is_dead_too(crawl: Any, web: Any) -> None:
         ("Fri, 31 Dec 1999 23:59:59 GMT", 59.0),
         ("Fri, 31 Dec 1999 23:58:59 GMT", 0.0),
         ("Fri, 31 Dec 99999 23:58:59 GMT", 0.0),
+        ("Fri Dec 31 23:59:59 1999", 59.0),
         ("-5", 0.0),
         ("NaN", 0.0),
         ("inf", 0.0),
@@ -162,8 +163,17 @@ def test_a_host_that_never_answers_is_dead_too(crawl: Any, web: Any) -> None:
         ("", 0.0),
     ],
 )
-def test_a_retry_after_of_any_form_is_a_number_of_seconds(value: str, seconds: float) -> None:
+def test_a_retry_after_of_any_form_is_a_number_of_seconds(value: str, seconds: float, in_hawaii: None) -> None:
     assert retry_after(value, "Fri, 31 Dec 1999 23:59:00 GMT") == seconds
+
+
+@pytest.fixture
+def in_hawaii(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC+10")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_a_host_that_asks_for_a_long_pause_is_not_asked_again(crawl: Any, web: Any) -> None:

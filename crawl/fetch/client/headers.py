@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from webtext.base.web.urls import join_url
@@ -57,8 +58,9 @@ def retry_after(value: str | None, date: str | None = None) -> float:
 
 
 def http_date(text: str) -> float | None:
-    """Return the UTC seconds of a date in a header, or None if it is invalid."""
+    """Return the UTC seconds of a date in a header, or None if it is invalid. The older forms of RFC 9110 name no zone."""
     try:
-        return parsedate_to_datetime(text).timestamp()
+        moment = parsedate_to_datetime(text)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
