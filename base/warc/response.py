@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 MAX_RECORD_BYTES = 64 << 20  # a record above this is 'record_too_large'; Common Crawl cuts a body at a few MiB
 LENGTH_IS_WRONG = ("damaged_record", "record_cut_short")
 UNCHANGED = "unchanged_revisit"  # not damage: the page hadn't changed, and its earlier capture isn't in the input
-_NO_HEADERS = Headers()
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: it is filled step by step, and copies took a tenth of the read time
@@ -46,10 +45,7 @@ class Response:
     @property
     def captured(self) -> int | None:
         """`date` as UTC seconds; None if it is not a valid date."""
-        try:
-            return calendar.timegm(datetime.fromisoformat(self.date.strip()).utctimetuple())
-        except (ValueError, OverflowError):  # OverflowError: the first day of year 1, east of Greenwich
-            return None
+        return utc_seconds(self.date)
 
     def body(self, max_bytes: int) -> bytes:
         """Return the body without transfer and content coding; raises BodyError with a reason if that fails."""
@@ -89,11 +85,18 @@ def read_record(record: WarcRecord, start: int) -> Response | None:
         url=url,
         date=get("warc-date", "").strip(),
         warc_headers=headers,
-        http_headers=_NO_HEADERS,
         is_revisit=is_revisit,
         damage=damage,
     )
     return response if damage or (is_revisit and not block) else with_http(response, block)
+
+
+def utc_seconds(date: str) -> int | None:
+    """Return a WARC-Date as UTC seconds; None if it is not a valid date."""
+    try:
+        return calendar.timegm(datetime.fromisoformat(date.strip()).utctimetuple())
+    except (ValueError, OverflowError):  # the second for one that is in year 0 or 10000 of UTC
+        return None
 
 
 def plain_url(value: str) -> str:

@@ -11,11 +11,9 @@ import binascii
 import hashlib
 import io
 import zlib
-from calendar import timegm
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 
+from webtext.base.warc.response import plain_url, utc_seconds
 from webtext.base.web.content_coding import dechunk
 from webtext.base.web.http_head import Headers, split_http
 from webtext.base.web.urls import canonical_url
@@ -57,7 +55,7 @@ class ArchivedRecord:
             raise not_archived("the original of a revisit has another body")
         if (original.url, original.captured) != (theirs.url, theirs.captured):
             raise not_archived("the original of a revisit is another record")
-        body = dechunk(theirs.body) if _is_chunked(theirs.headers) else theirs.body
+        body = dechunk(theirs.body) if _is_chunked(theirs) else theirs.body
         return replace(self.capture, body=body, head=None)
 
 
@@ -91,7 +89,7 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
     if kind not in ("response", "revisit"):
         raise FetchFailed(ARCHIVE_DAMAGED, f"the record has type {kind!r}")
     split = split_http(block)
-    url, captured = _url(headers.get("WARC-Target-URI")), _seconds(headers.get("WARC-Date"))
+    url, captured = _url(headers.get("WARC-Target-URI")), utc_seconds(headers.get("WARC-Date"))
     original = _original(headers) if kind == "revisit" else None
     if split is None or url is None or captured is None:
         raise FetchFailed(ARCHIVE_DAMAGED, "the record has no HTTP response, no URL or no date")
@@ -99,23 +97,23 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
     if len(body) > max_bytes:
         raise FetchFailed("too_large", f"{len(body)} bytes in the archive")
     fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in http.fields]
+    head = block[: len(block) - len(body)]
+    capture = Exchange(url=url, captured=captured, status=status, headers=fields, body=body, head=head)
     _verify("WARC-Block-Digest", headers, [block])
     if original is not None:
         digests = frozenset({original.digest})
     else:
-        payloads = [body, dechunk(body)] if _is_chunked(fields) else [body]
+        payloads = [body, dechunk(body)] if _is_chunked(capture) else [body]
         _verify("WARC-Payload-Digest", headers, payloads)
         digests = frozenset(base64.b32encode(hashlib.sha1(payload).digest()).decode() for payload in payloads)
-    head = block[: len(block) - len(body)]
     record_id = headers.get("WARC-Record-ID").strip().removeprefix("<").removesuffix(">")
-    capture = Exchange(url=url, captured=captured, status=status, headers=fields, body=body, head=head)
     return ArchivedRecord(record_id, capture, digests, original)
 
 
 def _original(headers: Headers) -> Original:
     """Return the record that a revisit refers to. Raises FetchFailed if its URL, date or digest is missing."""
     url = _url(headers.get("WARC-Refers-To-Target-URI"))
-    captured = _seconds(headers.get("WARC-Refers-To-Date"))
+    captured = utc_seconds(headers.get("WARC-Refers-To-Date"))
     algorithm, _, stated = headers.get("WARC-Payload-Digest").strip().partition(":")
     digest = _decoded(stated, hashlib.sha1().digest_size) if algorithm.lower() in ("sha1", "sha-1") else b""
     is_identical = headers.get("WARC-Profile").strip().endswith(_IDENTICAL_PAYLOAD)
@@ -125,11 +123,11 @@ def _original(headers: Headers) -> Original:
 
 
 def _url(value: str) -> str | None:
-    return canonical_url(value.strip().removeprefix("<").removesuffix(">"))
+    return canonical_url(plain_url(value))
 
 
-def _is_chunked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    return any(name.lower() == b"transfer-encoding" and b"chunked" in value.lower() for name, value in headers)
+def _is_chunked(capture: Exchange) -> bool:
+    return "chunked" in capture.codings[0].lower()
 
 
 def _verify(name: str, headers: Headers, possible: list[bytes]) -> None:
@@ -153,13 +151,6 @@ def _decoded(digest: str, n_bytes: int) -> bytes:
         if len(found) == n_bytes:
             return bytes(found)
     return b""
-
-
-def _seconds(date: str) -> int | None:
-    try:
-        return timegm(datetime.fromisoformat(date.strip()).utctimetuple())
-    except ValueError:
-        return None
 
 
 def _text(value: bytes) -> str:
