@@ -189,10 +189,10 @@ class WarcWriter:
 def warc_date(seconds: int) -> str:
     """Format UTC seconds as a WARC-Date.
 
-    >>> warc_date(0)
-    '1970-01-01T00:00:00Z'
+    >>> warc_date(0), warc_date(-33_765_897_600)
+    ('1970-01-01T00:00:00Z', '0900-01-01T00:00:00Z')
     """
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    return "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*time.gmtime(seconds))  # strftime's years may be shorter
 
 
 def stored_headers(headers: Headers, body_length: int) -> Headers:
@@ -299,7 +299,7 @@ def index_line(url: str, captured: int, **fields: str | int) -> str:
 @functools.lru_cache(maxsize=64)  # many pages have the same second
 def stamp(captured: int) -> str:
     """Return UTC seconds as the 14 digits of an archive's timestamp."""
-    return time.strftime("%Y%m%d%H%M%S", time.gmtime(captured))
+    return "{:04}{:02}{:02}{:02}{:02}{:02}".format(*time.gmtime(captured))
 
 
 def read_index_line(line: str) -> tuple[int, dict[str, str]]:

@@ -18,8 +18,8 @@ from warc_exchanges import BODY, bodies_by_fastwarc, bodies_by_warcio, exchange,
 from warcio.archiveiterator import ArchiveIterator
 
 from webtext.crawl.fetch.answers import identified_type
-from webtext.crawl.pages.exchange import Exchange, media_type
-from webtext.crawl.pages.warc_writer import read_index_line
+from webtext.crawl.pages.exchange import Exchange
+from webtext.crawl.pages.warc_writer import index_line, read_index_line
 
 
 def test_warcio_reads_every_record_with_its_headers_and_right_digests(tmp_path: Path) -> None:
@@ -65,6 +65,11 @@ def test_a_url_cannot_forge_a_header_or_a_line_of_the_index(tmp_path: Path) -> N
     assert records == [("warcinfo", None), ("response", url), ("request", url)]
     _, fields = read_index_line(stored.index_line)
     assert fields["url"] == url
+
+
+def test_a_year_has_four_digits_so_that_the_index_can_be_read_back() -> None:
+    long_ago = -33_765_897_600
+    assert read_index_line(index_line("http://example.com/", long_ago))[0] == long_ago
 
 
 def test_a_body_of_many_blocks_is_written_completely(tmp_path: Path) -> None:
