@@ -63,9 +63,9 @@ class PagesSet:
 
         Raises InputError if another run has locked the folder.
         """
-        self._writer.folder.write_object(RECIPE, self._writer.recipe.to_json())
         with self._writer.folder.held():
             self._check_unchanged()
+            self._writer.folder.write_object(RECIPE, self._writer.recipe.to_json())
             self._writer.remove_leftovers()
             remove_open(self._writer.folder, but=self._recovered.index if self._recovered is not None else None)
             if self._recovered is not None:

@@ -15,10 +15,12 @@ from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.parts.digest import link_keys
 from webtext.base.parts.partset import PartSet
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages.link_table import LinkTable
+from webtext.crawl.pages.pages_set import PagesSet
 
 
 def test_parts_are_published_one_by_one_and_a_rerun_does_nothing(
@@ -156,9 +158,13 @@ def test_an_archive_without_the_function_that_opens_it_is_rejected_before_anythi
 
 def test_two_runs_cannot_write_one_folder(web: Any, make_links: Any, tmp_path: Path) -> None:
     links = make_links([web.page(f"/{i}") for i in range(30)])
+    other = Recipe(stage="test", code_version=1, settings={"contact": None, "obey_robots": False})
+    begun_before = PagesSet(str(tmp_path / "pages"), other, PartSet.open(links, "links"))
     web.hold_after = 6
     child = web.start_crawl(links, tmp_path / "pages", *SLOWLY)
     web.wait_for_requests(6, child)
+    with pytest.raises(InputError, match="another run is writing"), begun_before.writing():
+        pass
     same = FetchSettings(allow_address=(f"127.0.0.0/8:{web.port}",))
     with pytest.raises(InputError, match="another run is writing"):
         fetch_pages(links, str(tmp_path / "pages"), same, Run.quiet())
