@@ -2,7 +2,8 @@
 
 Archives are free and shared by everybody. An answer that means "too much" (403, 429, 503 and the like) makes all
 connections wait: for as long as Retry-After says, or twice as long each time, and at least a second per retry. If an
-archive stops answering, the run ends with an error and can be resumed later; only the first few links fail. Both
+archive stops answering, or asks for more than MAX_RETRY_SECONDS, the run ends with an error and can be resumed later;
+only the first few links fail. Both
 pauses are recorded with the hosts' clocks, so that a run that is killed and restarted keeps them.
 """
 
@@ -28,6 +29,7 @@ MAX_RETRY_SECONDS = 300.0
 TRIES = 6
 MAX_LOST = 5  # requests in a row that failed after all tries
 BUSY_STATUSES = frozenset({429, 500, 502, 503, 504})
+_LATER = "fetched pages are kept: rerun the same command later"
 
 
 class ArchiveServer:
@@ -100,20 +102,22 @@ class ArchiveServer:
                 wanted = retry_after(reply.header("retry-after"), reply.header("date"))
             finally:
                 self._free.put_nowait(client)
-            pause = min(max(wanted, RETRY_SECONDS * 2**attempt), MAX_RETRY_SECONDS)
+            pause = max(wanted, min(RETRY_SECONDS * 2**attempt, MAX_RETRY_SECONDS))
             self._quiet_until, self._is_slow = max(self._quiet_until, time.monotonic() + pause), True
             self._hosts.pause(self._clock, pause)
         self._n_lost += 1
         if self._n_lost >= MAX_LOST:
             raise NetworkError(
                 f"the archive '{self._name}' does not answer: {failure}",
-                "fetched pages are kept: rerun the same command later",
+                _LATER,
             )
         raise FetchFailed(ARCHIVE_UNAVAILABLE, str(failure))
 
     async def _wait(self) -> None:
         """Wait until a request may be sent. After a "too much", requests go one at a time until an answer comes."""
         while (wait := self._quiet_until - time.monotonic()) > 0:
+            if wait > MAX_RETRY_SECONDS:
+                raise NetworkError(f"the archive '{self._name}' asks for a pause of {wait:,.0f} s", _LATER)
             await asyncio.sleep(wait)
         if self._is_slow:
             self._quiet_until = time.monotonic() + RETRY_SECONDS

@@ -222,15 +222,16 @@ def test_a_busy_archive_is_retried_more_slowly_and_then_left_alone(
     wayback: LocalWayback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_server, "RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(archive_server, "MAX_RETRY_SECONDS", 0.5)
     url = wayback.web.url("/a")
     wayback.page(url, "19990101000000")
-    n_busy = 2
+    n_busy, asks_for = 2, b""
 
     def answer(host: str, path: str) -> Any:
         nonlocal n_busy
         if path.startswith("/cdx") and n_busy:
             n_busy -= 1
-            return b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
+            return b"HTTP/1.1 429 Too Many Requests\r\n%sContent-Length: 0\r\n\r\n" % asks_for
         return wayback._answer(host, path)
 
     wayback.web.answer = answer
@@ -245,6 +246,11 @@ def test_a_busy_archive_is_retried_more_slowly_and_then_left_alone(
     reasons = [row["reason"] for row in rows.values()]
     assert reasons.count("archive_unavailable") < archive_server.MAX_LOST
     assert reasons.count("archive_unavailable") + reasons.count("not_archived") == 10
+    n_busy, asks_for = 1, b"Retry-After: 4000\r\n"
+    for _ in range(2):  # the second run asks nothing
+        with pytest.raises(NetworkError, match=r"asks for a pause of (4,000|3,9\d\d) s\n.*same command"):
+            wayback.crawl([url], "long")
+    assert n_busy == 0
 
 
 def test_sources_are_tried_in_order_and_the_row_names_the_last(wayback: LocalWayback, make_links: Any) -> None:
