@@ -21,7 +21,7 @@ from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
 from webtext.crawl.fetch.answers import PAGE_STATUSES, TEXT_TYPES, objection
-from webtext.crawl.fetch.client.headers import http_date, is_redirect, redirect_target
+from webtext.crawl.fetch.client.headers import REDIRECT_STATUSES, http_date, is_redirect, redirect_target
 from webtext.crawl.fetch.settings import WAYBACK, FetchSettings
 from webtext.crawl.pages.exchange import Exchange, Headers, media_type
 from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
@@ -96,10 +96,13 @@ class Wayback:
             timestamp, original = str(row.get("timestamp")), str(row.get("original") or row.get("url"))
             status, kind = str(row.get("statuscode") or row.get("status")), row.get("mimetype") or row.get("mime")
             named = canonical_url(original)
-            seconds = _seconds(timestamp)
-            if seconds is None or named is None or surt(named) != surt(url):
+            try:
+                seconds = seconds_of(timestamp)
+            except ValueError:
                 continue
-            is_hop = status.isdigit() and is_redirect(int(status))
+            if named is None or surt(named) != surt(url):
+                continue
+            is_hop = status in map(str, REDIRECT_STATUSES)
             if is_hop and named in passed:  # a redirect to another spelling of the same URL
                 continue
             is_page = status == "200" and media_type(str(kind)) in TEXT_TYPES or status == "-"  # "-" is a revisit
@@ -189,10 +192,3 @@ def _read_rows(body: bytes) -> Iterator[dict[str, Any]]:
         yield from (dict(zip(fields, row, strict=False)) for row in rows)
     else:
         yield from (row for line in text.splitlines() if isinstance(row := json.loads(line), dict))
-
-
-def _seconds(captured: str) -> int | None:
-    try:
-        return seconds_of(captured)
-    except ValueError:
-        return None

@@ -177,15 +177,16 @@ BAD_INDEXES = [
     b'[["timestamp", "original"], ["x", "y"]]',
     b"[" * 100_000,
     b"\xff\xfe",
+    b'[["timestamp", "original", "statuscode"], ["19990101000000", "URL", "\xc2\xb2"]]',
 ]
 
 
 @pytest.mark.parametrize("body", BAD_INDEXES, ids=range(len(BAD_INDEXES)))
 def test_an_invalid_answer_of_the_index_is_a_counted_failure(body: bytes, wayback: LocalWayback) -> None:
-    cdx = wayback.web.page("/index", body, host=ARCHIVE)
+    url = wayback.web.url("/a")
+    cdx = wayback.web.page("/index", body.replace(b"URL", url.encode()), host=ARCHIVE)
     wayback.web.answer = lambda host, path: wayback._web_answer(host, path.partition("?")[0])
-    settings = {"wayback_cdx": cdx}
-    [row] = wayback.crawl([wayback.web.url("/a")], **settings).values()
+    [row] = wayback.crawl([url], **{"wayback_cdx": cdx}).values()
     assert row["reason"] in ("archive_damaged", "not_archived")
 
 
