@@ -80,6 +80,7 @@ class CaptureJudge:
         next_url: str | None = url
         with reasons(visit):
             while next_url is not None:
+                self.known.check(visit, next_url)
                 if not await self.opt_outs.ask_for_archive(visit, next_url):
                     await self._ask_archive(archive, visit, next_url, voted)
                 next_url = self.take(visit, await archive.find(visit, next_url, voted))

@@ -46,7 +46,7 @@ _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Predicates on the URLs that redirects lead to."""
+    """Predicates on the URLs of links, and on those that redirects lead to."""
 
     is_link: Callable[[str], bool]  # the URL is a link, with a row of its own
     # Another link that redirected there has the page. The first to get there has it: a visit that waited for another one
@@ -55,11 +55,11 @@ class Known:
     is_excluded: Callable[[str], bool]  # the URL's site is excluded from the links
 
     def check(self, visit: Visit, url: str) -> None:
-        """Raise FetchFailed if the visit was redirected to a URL with another row, and FetchRefused if the URL is excluded."""
-        if url == visit.url:
-            return
+        """Raise FetchRefused if the URL is excluded, and FetchFailed if the visit was redirected to it and it has another row."""
         if self.is_excluded(url):
             raise FetchRefused(EXCLUDED_DOMAIN, url)
+        if url == visit.url:
+            return
         if self.is_link(url) or self.is_held(url):
             visit.final_url = url
             raise FetchFailed(REDIRECTS_TO_LINK)

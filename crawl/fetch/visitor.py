@@ -45,6 +45,7 @@ class Visitor:
 
     async def _follow(self, visit: Visit) -> None:
         while True:
+            self._known.check(visit, visit.at)
             await self._opt_outs.ask(visit, visit.at)
             reply = await self._client.get(visit.at, HEADERS, self._limits, self._wants_body, visit)
             visit.final_url, visit.status = visit.at, reply.status
@@ -53,7 +54,6 @@ class Visitor:
             if not is_redirect(reply.status):
                 break
             visit.at = next_hop(visit, reply.url, reply.headers)
-            self._known.check(visit, visit.at)
         visit.note_headers(reply)
         reason = objection(reply.status, reply.headers, self._settings) if not reply.has_body else None
         if reason is not None:

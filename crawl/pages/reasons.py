@@ -32,7 +32,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
         REFUSED,
         "robots.txt could not be fetched (no answer, 5xx or 429), which forbids everything (RFC 9309)",
     ),
-    EXCLUDED_DOMAIN: (REFUSED, "redirects to an excluded site: Wikipedia, Reddit or one on a blocklist"),
+    EXCLUDED_DOMAIN: (REFUSED, "is on, or leads to, an excluded site: Wikipedia, Reddit or one on a blocklist"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
     CRAWL_DELAY_TOO_LONG: (REFUSED, "not asked: robots.txt asks for more than 30 seconds between requests"),
     OVER_HOST_CAP: (REFUSED, "not asked: the host has max_pages_per_host links with more karma"),

@@ -66,7 +66,8 @@ def test_a_redirect_to_an_excluded_site_is_refused(
         "Reddit": "https://old.reddit.com/r/a",
         "blocklist": f"http://www.blocked.example:{web.port}/",
     }
-    plan = {name: redirect(to) for name, to in targets.items()}
+    plan: dict[str, Any] = {name: redirect(to) for name, to in targets.items()}
+    targets["the link itself"] = plan["the link itself"] = f"http://www.blocked.example:{web.port}/a"
     plan["robots"] = redirect(f"http://closed.example:{web.port}/page")
     rows = outcomes(plan, domain_blocklist=(str(blocklist),), **CONTACT)
     assert {name: (rows[name]["reason"], rows[name]["cause"]) for name in targets} == {

@@ -204,6 +204,20 @@ def test_opt_outs_in_archived_pages_are_obeyed(replay: Any, web: Any) -> None:
     assert (row["outcome"], row["opt_outs"]) == ("fetched", ["noai_meta"])
 
 
+def test_a_link_to_an_excluded_site_is_refused_before_the_site_is_asked(replay: Any, web: Any, tmp_path: Path) -> None:
+    url, blocklist = web.url("/a"), tmp_path / "blocked.txt"
+    blocklist.write_text("127.0.0.1\n")
+    [row] = replay([url], record(url, page()), domain_blocklist=(str(blocklist),)).values()
+    assert (row["reason"], web.requests) == ("excluded_domain", [])
+
+
+def test_the_type_of_an_archived_page_is_found_behind_chunks_and_all_its_codings(replay: Any, web: Any) -> None:
+    url, pdf = web.url("/a"), gzip.compress(b"%PDF-1.7")
+    codings = (b"Transfer-Encoding: chunked", b"Content-Encoding: identity", b"Content-Encoding: gzip")
+    [row] = replay([url], record(url, page(b"%x\r\n%s\r\n0\r\n\r\n" % (len(pdf), pdf), *codings))).values()
+    assert (row["reason"], row["cause"]) == ("not_text", "begins as application/pdf")
+
+
 def test_a_set_of_ours_can_be_replayed_with_all_its_pages(
     replay: Any, crawl: Any, bodies: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
