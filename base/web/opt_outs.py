@@ -135,16 +135,14 @@ def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
     return _in_order(found)
 
 
-def body_opt_outs(raw: bytes, headers: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the opt-outs in the `<meta>` tags of a body as it was sent, with the codings that `headers` name."""
-    fields = dict(headers)
-    if _is_text(fields.get("content-type", "")):
+def body_opt_outs(raw: bytes, transfer_encoding: str, content_encoding: str, content_type: str = "") -> list[str]:
+    """Return the opt-outs in the `<meta>` tags of a body as it was sent; see `decode_body` and `meta_opt_outs`."""
+    if _is_text(content_type):
         return []
     found: list[str] = []
     for n_bytes in (GLANCED_BYTES, HEAD_BYTES):
-        codings = fields.get("transfer-encoding", ""), fields.get("content-encoding", "")
         try:
-            start = decoded_start(raw, *codings, n_bytes)
+            start = decoded_start(raw, transfer_encoding, content_encoding, n_bytes)
         except BodyError:
             break
         found, has_ended = _prescan(start)

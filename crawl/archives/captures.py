@@ -128,7 +128,7 @@ class CaptureJudge:
         if len(capture.body) > self._settings.max_bytes:
             raise FetchFailed("too_large", f"{len(capture.body)} bytes")
         refuse_marked_page(visit, capture, self._settings)
-        capture.identified_type = text_type(capture.body, capture.header("content-encoding") or "")
+        capture.identified_type = text_type(capture)
         visit.exchange = capture
 
 

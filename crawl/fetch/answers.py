@@ -107,20 +107,20 @@ def objection(status: int, headers: Headers, settings: FetchSettings) -> str | N
 
 def refuse_marked_page(visit: Visit, page: Exchange, settings: FetchSettings) -> None:
     """Record the opt-outs in the page's meta tags. Raises FetchRefused if one is obeyed."""
-    found = body_opt_outs(page.body, lower_headers(page.headers))
+    found = body_opt_outs(page.body, *page.codings, page.header("content-type") or "")
     visit.note(found, f"meta tag of {page.url}", page.captured)
     reason = obeyed(found, settings)
     if reason is not None:
         raise FetchRefused(reason)
 
 
-def text_type(body: bytes, content_encoding: str) -> str | None:
-    """Return the type that the body's first bytes show, or None.
+def text_type(page: Exchange) -> str | None:
+    """Return the type that the page's first bytes show, or None.
 
     Raises FetchRefused if it is not a type of text, and FetchFailed if the body can't be decoded, so that it can't be read later.
     """
     try:
-        identified = identified_type(body, content_encoding)
+        identified = identified_type(page.body, *page.codings)
     except BodyError as error:
         raise FetchFailed("bad_content_coding", str(error)) from None
     if identified is not None and identified not in TEXT_TYPES:
@@ -128,9 +128,9 @@ def text_type(body: bytes, content_encoding: str) -> str | None:
     return identified
 
 
-def identified_type(body: bytes, content_encoding: str) -> str | None:
+def identified_type(body: bytes, transfer: str, content: str) -> str | None:
     """Return the type that the first bytes show, or None if they show none; raises BodyError if they can't be decoded."""
-    starts = (decoded_start(body, "", content_encoding, n_bytes) for n_bytes in (GLANCED_BYTES, SNIFFED_BYTES))
+    starts = (decoded_start(body, transfer, content, n_bytes) for n_bytes in (GLANCED_BYTES, SNIFFED_BYTES))
     return next(filter(None, map(_type_of, starts)), None)
 
 

@@ -58,7 +58,7 @@ class Visitor:
         reason = objection(reply.status, reply.headers, self._settings) if not reply.has_body else None
         if reason is not None:
             raise FetchFailed(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
-        reply.identified_type = text_type(reply.body, reply.header("content-encoding") or "")
+        reply.identified_type = text_type(reply)
         refuse_marked_page(visit, reply, self._settings)
         if visit.redirects and self._known.is_held(visit.at):  # by a link that was visited at the same time
             raise FetchFailed(REDIRECTS_TO_LINK)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from webtext.base.web.http_head import Headers as Fields
+
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -31,6 +33,12 @@ class Exchange:
     head: bytes | None = None
     origin: Sequence[tuple[str, str]] = ()  # further fields of the response record, which name the archive
 
+    @property
+    def codings(self) -> tuple[str, str]:
+        """The transfer coding, which only a record from an archive still has, and the content codings, as header values."""
+        named = Fields(tuple(lower_headers(self.headers))).joined
+        return named("transfer-encoding") if self.head is not None else "", named("content-encoding")
+
     def header(self, name: str) -> str | None:
         """Return the first header with this lower-case name, or None."""
         wanted = name.encode()
@@ -45,8 +53,8 @@ def lower_headers(headers: Headers) -> list[tuple[str, str]]:
 def media_type(content_type: str | None) -> str | None:
     """Return the type without parameters, in lower case, or None if it is missing.
 
-    >>> media_type('Text/HTML; charset="utf-8"')
-    'text/html'
+    >>> media_type('Text/HTML ; charset="utf-8"'), media_type(" ;")
+    ('text/html', None)
     """
     name = (content_type or "").partition(";")[0].strip().lower()
     return name or None

@@ -135,14 +135,6 @@ def test_a_redirect_to_another_spelling_of_itself_is_followed_once(replay: Any, 
     assert (row["reason"], row["redirects"]) == ("not_archived", [url])
 
 
-def test_the_current_robots_txt_applies(replay: Any, web: Any, tmp_path: Path) -> None:
-    url = web.url("/a")
-    web.page("/robots.txt", "User-agent: webtext\nDisallow: /", "Content-Type: text/plain")
-    write(tmp_path / "a.warc.gz", record(url, page()))
-    [row] = replay([url], tmp_path / "*.warc.gz").values()
-    assert (row["outcome"], row["reason"]) == ("refused", "robots_disallowed")
-
-
 @pytest.mark.parametrize("given", ["", "<>", "<no uri>", "<urn:x:\x1b[2J>", "<urn:x:a> b", "<urn:x:a>\u00e9"])
 def test_a_record_whose_id_is_not_a_uri_is_damaged(given: str, replay: Any, web: Any) -> None:
     url = web.url("/a")
@@ -196,7 +188,8 @@ def test_opt_outs_in_archived_pages_are_obeyed(replay: Any, web: Any) -> None:
     """Also in a body that is stored chunked and compressed."""
     body = gzip.compress(b'<html><head><meta name="robots" content="noai"></head><body>')
     chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    codings = b"Content-Encoding: gzip", b"Content-Encoding: identity", b"Transfer-Encoding: chunked", b"", b""
+    head = b"\r\n".join([b"HTTP/1.1 200 OK", b"Content-Type: text/html", *codings])
     url = web.url("/a")
     [row] = replay([url], record(url, head + chunks)).values()
     assert (row["outcome"], row["reason"], row["opt_outs"]) == ("refused", "noai_meta", ["noai_meta"])

@@ -60,13 +60,6 @@ def test_the_newest_capture_before_a_moment_can_be_chosen(wayback: LocalWayback)
     assert row["reason"] == "not_archived"
 
 
-def test_an_opt_out_in_a_replayed_page_is_obeyed(wayback: LocalWayback) -> None:
-    url = wayback.web.url("/page")
-    wayback.page(url, "19990101000000", "<html><head><meta name=robots content=noindex></head><body>")
-    [row] = wayback.crawl([url], "p").values()
-    assert (row["outcome"], row["reason"]) == ("refused", "noindex_meta")
-
-
 def test_redirects_are_followed_inside_the_archive(wayback: LocalWayback, tmp_path: Path) -> None:
     start, end = wayback.web.url("/start"), wayback.web.url("/end", 2)
     replay = wayback.settings["wayback_replay"]
@@ -307,6 +300,7 @@ def test_a_forbidden_archive_is_never_asked(wayback: LocalWayback) -> None:
         ({"sources": ("common-crawl",)}, "--from common-crawl and --cc-index go together"),
         ({"warc": ("a.warc",)}, "--from warc and --warc go together"),
         ({"archive_before": "yesterday"}, "archive_before = 'yesterday': not a date"),
+        ({"max_pages_per_host": 0}, "max_pages_per_host = 0: expected at least 1"),
         ({"wayback_cdx": "ftp://a"}, r"wayback_cdx = 'ftp://a': expected an http\(s\) URL"),
         ({"sources": ("common-crawl",), "cc_index": ("https://a/b",)}, "is an HTTP URL"),
     ],

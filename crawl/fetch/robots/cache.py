@@ -203,8 +203,7 @@ def read_robots(reply: Exchange) -> Robots:
 
 def _decoded(reply: Exchange) -> bytes:
     """Decompress the body, since some servers compress unasked: at most MAX_ROBOTS_BYTES, even of a bomb."""
-    transfer = reply.header("transfer-encoding") if reply.head is not None else None  # a record's body may have chunks
     try:
-        return decoded_start(reply.body, transfer or "", reply.header("content-encoding") or "", MAX_ROBOTS_BYTES)
+        return decoded_start(reply.body, *reply.codings, MAX_ROBOTS_BYTES)
     except BodyError:
         return b""
