@@ -72,9 +72,8 @@ def read_record(record: WarcRecord, start: int) -> Response | None:
         damage = "record_cut_short"
     url = plain_url(get("warc-target-uri", ""))
     # A revisit may have no block, and then no header says that it is HTTP.
-    is_http = (
-        get("content-type", "").strip().lower().startswith("application/http")
-    )  # fastwarc's `is_http` wants this case
+    # fastwarc's `is_http` wants this case
+    is_http = get("content-type", "").strip().lower().startswith("application/http")
     is_revisit = kind == "revisit" and (is_http or (not block and url.startswith(("http:", "https:"))))
     is_response = is_revisit or (kind == "response" and is_http)
     if not is_response and damage not in LENGTH_IS_WRONG:
