@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_430,
+    "Python, lines": 44_429,
     "Python in base/, lines": 8188,
     "Python in crawl/, lines": 9081,
-    "Python in clean/, lines": 8003,
+    "Python in clean/, lines": 8002,
     "Python in tokenizer/, lines": 4715,
     "Python in shards/, lines": 2455,
     "Python in train/, lines": 8374,
     "Python in app/, lines": 3614,
     "Python in base/, tokens": 53_364,
     "Python in crawl/, tokens": 59_459,
-    "Python in clean/, tokens": 63_452,
+    "Python in clean/, tokens": 63_450,
     "Python in tokenizer/, tokens": 31_832,
     "Python in shards/, tokens": 16_848,
     "Python in train/, tokens": 64_543,

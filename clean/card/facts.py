@@ -67,10 +67,7 @@ class Span:
         return cls(found["min"], found["max"])
 
     def __add__(self, other: Span) -> Span:
-        firsts = [each for each in (self.first, other.first) if each is not None]
-        return Span(
-            min(firsts, default=None), max([each for each in (self.last, other.last) if each is not None], default=None)
-        )
+        return Span.of(pa.array([self.first, self.last, other.first, other.last], pa.int64()))
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ Columns = dict[str, Array]
 WORD = re.compile(r"\w+")
 MAX_NAMES = 1000  # characters
 MAX_WORDS, MAX_CAPITALS = 30, 21  # the beginning of a block whose words are looked up, and counted
+MAX_STATED = 20_000  # characters of a description
 PLAIN_WORDS, PLAIN_LINKED = 10, 0.2
 """A block is plain text from this number of words and below this share of its characters in links."""
 LEVELS = 4  # ancestors of a block that are described one by one
@@ -291,7 +292,7 @@ class PageFeatures:
     def _title(self, title: str, descriptions: Sequence[str]) -> Columns:
         """Compare with the page's stated title and descriptions, and measure the distance from the main heading."""
         title = " ".join(title.lower().split())
-        stated = " ".join(" ".join(each.lower().split()) for each in descriptions)
+        stated = " ".join(" ".join(each[:MAX_STATED].lower().split()) for each in descriptions)
         low = [" ".join(text[:200].lower().split()) for text in self.texts]
         is_title = [text in title if len(text) > 10 else text == title for text in low]
         words = set(words_of(title))

@@ -60,12 +60,8 @@ def test_a_page_is_removed_and_no_duplicate_of_it_enters(tmp_path: Path, run: Ru
     assert [row["url"] for row in rows(result.corpus)] == ["http://other.example/"]
     dropped = {row["url"].split("/")[2].split(".")[0]: row for row in rows(result.dropped)}
     asked = dropped.pop("asked")
-    assert (asked["stage"], asked["reason"], asked["request"]) == (
-        "remove",
-        "removed_on_request",
-        "https://asked.example/",
-    )
-    assert [asked[name] for name in ("value", "threshold", "duplicate_of", "text_start")] == [None, None, None, ""]
+    told = {"stage": "remove", "reason": "removed_on_request", "request": "https://asked.example/", "text_start": ""}
+    assert asked == asked | told | dict.fromkeys(("value", "threshold", "duplicate_of"))
     assert [*dropped.values()] == rows(before.dropped)
     assert {row["duplicate_of"] for row in dropped.values()} == {asked["id"]}
     assert result.counts.to_json() == {
