@@ -185,7 +185,7 @@ def convert(
             raise ConfigError(
                 "--to takes one token set, and neither --tokenizer nor --split", "e.g. build/tokens --to megatron"
             )
-        names = convert_to(sources[0], target_format, need_out(out, ("*.bin", "*.ds")), run)
+        names = convert_to(sources[0], target_format, need_out(out, ("*.bin", "train/", "validation/")), run)
         run.console.result({"files": names}, "\n".join(f"{out}/{name}" for name in names))
         return
     if tokenizer is None:

@@ -231,7 +231,7 @@ def read_megatron(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
     if not (
         (lengths >= 0).all()
         and np.array_equal(offsets, (ends - lengths) * tokens.itemsize)
-        and (n_sequences == 0 or int(ends[-1]) == len(tokens))
+        and lengths.sum() == len(tokens)
         and n_bounds
         and bounds[0] == 0
         and bounds[-1] == n_sequences

@@ -6,6 +6,7 @@ for them.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from typing import BinaryIO
@@ -20,6 +21,8 @@ from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.reader import TokenShards
 
 SHORT_NAMES = {"train": "train", "validation": "val"}
+_NAME = re.compile(r"(train|val|validation)(?:[_/](\d{5,6}))?(?:_tokens)?\.(?:bin|idx|ds)")
+"""Matches the names that are written in any format: split, and number of the shard."""
 
 
 def convert_to(tokens: str, form: str, out: str, run: Run) -> list[str]:
@@ -33,6 +36,11 @@ def convert_to(tokens: str, form: str, out: str, run: Run) -> list[str]:
         run.console.say(f"would write {n_tokens:,} tokens in the format {form}")
         raise DryRun
     with folder.held():
+        for name in folder.names_within():
+            if (found := _NAME.fullmatch(name)) and int(found[2] or 0) >= len(splits[found[1] != "train"]):
+                raise InputError(
+                    f"'{folder.location(name)}' is of a larger token set", "remove it, or choose another --out"
+                )
         return [name for shards in splits if len(shards) for name in WRITERS[form](shards, folder)]
 
 

@@ -183,13 +183,12 @@ class TokenShards:
 
     def documents(self) -> Iterator[TokenDocument]:
         """Yield all documents of the split, in order."""
-        for shard, header in enumerate(self.headers):
-            for i in range(header.n_documents):
-                yield self.document_of(shard, i)
+        for i in range(self.n_documents):
+            yield self.document(i)
 
-    def document_ids(self, shard: int) -> pa.Array:
+    def document_ids(self, shard: int) -> pa.ChunkedArray:
         """Return the ids of a shard's documents, in order (strings)."""
-        return self._index_rows(shard).column("id").combine_chunks()
+        return self._index_rows(shard).column("id")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise InputError unless the set was packed with this tokenizer."""

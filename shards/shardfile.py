@@ -6,6 +6,7 @@ import mmap
 import os
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,16 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import InputError
-from webtext.shards.format import (
-    HEADER_BYTES,
-    INDEX_BYTES,
-    ShardHeader,
-    Tokens,
-    check_index,
-    check_index_ends,
-    corrupt,
-    token_dtype,
-)
+from webtext.shards.format import HEADER_BYTES, INDEX_BYTES, ShardHeader, Tokens, check_index, check_index_ends, corrupt
 
 PIECE = 1 << 20
 """Tokens written or verified per step, which bounds memory."""
@@ -36,11 +28,10 @@ class ShardWriter:
 
     def __init__(self, path: Path, *, vocab_size: int, eot_id: int, tokenizer_hash: str) -> None:
         self.n_tokens = 0
-        self._header: ShardHeader | None = None
-        self._vocab_size = vocab_size
-        self._eot_id = eot_id
-        self._tokenizer_hash = tokenizer_hash
-        self._dtype = token_dtype(vocab_size)
+        self._header = ShardHeader(
+            vocab_size=vocab_size, eot_id=eot_id, tokenizer_hash=tokenizer_hash, n_tokens=0, n_documents=0
+        )
+        self._dtype = self._header.dtype
         self._eot = np.array([eot_id], self._dtype).tobytes()
         self._starts = array("Q")
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by __exit__
@@ -52,8 +43,8 @@ class ShardWriter:
         Raises InputError, and writes nothing of the document, if an id isn't in the vocabulary.
         """
         largest = max((int(piece.max()) for _, piece in pieces(tokens)), default=0)
-        if largest >= self._vocab_size:
-            raise InputError(f"token id {largest} is not in the vocabulary of {self._vocab_size:,} tokens")
+        if largest >= self._header.vocab_size:
+            raise InputError(f"token id {largest} is not in the vocabulary of {self._header.vocab_size:,} tokens")
         start = self.n_tokens
         self._starts.append(start)
         self._file.write(self._eot)
@@ -76,20 +67,13 @@ class ShardWriter:
 
     def in_manifest(self) -> dict[str, Any]:
         """Return the finished file's description in the set's manifest (`PartWriter.describe`)."""
-        assert self._header is not None
         return self._header.in_manifest()
 
     def _finish(self) -> None:
         self._file.write(bytes(-self.n_tokens * self._dtype.itemsize % INDEX_BYTES))
         self._file.write(np.append(np.asarray(self._starts, "<u8"), np.uint64(self.n_tokens)).astype("<u8").tobytes())
         self._file.seek(0)
-        self._header = ShardHeader(
-            vocab_size=self._vocab_size,
-            eot_id=self._eot_id,
-            tokenizer_hash=self._tokenizer_hash,
-            n_tokens=self.n_tokens,
-            n_documents=len(self._starts),
-        )
+        self._header = replace(self._header, n_tokens=self.n_tokens, n_documents=len(self._starts))
         self._file.write(self._header.to_bytes())
 
 

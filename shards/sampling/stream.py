@@ -49,12 +49,10 @@ class WindowSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Consecutive samples of one group: their windows, with starts and lengths in tokens."""
+    """Consecutive samples of one group, named by epoch and number, with starts and lengths in tokens."""
 
     first: int
-    epoch: int
-    group: int
-    windows: Indices
+    group: tuple[int, int]
     starts: Indices
     lengths: Indices
 
@@ -123,7 +121,7 @@ class WindowStream:
         first = within // CHUNK * CHUNK
         windows = order.windows(group, first, min(first + CHUNK, order.group_size(group)))
         starts, lengths = self.windows.starts(epoch, windows), self.windows.lengths(windows)
-        return _Chunk(sample - (within - first), epoch, group, windows, starts, lengths)
+        return _Chunk(sample - (within - first), (epoch, group), starts, lengths)
 
     def _enter(self, chunk: _Chunk) -> None:
         """Move to a chunk's samples: find the place of each as (array, start, stop).
@@ -131,9 +129,9 @@ class WindowStream:
         The array is the sample's shard, or a copy of the sample if it spans several shards. Shards that haven't been used
         yet are opened together, because their files are hashed, and copied if they are at a URL.
         """
-        if self._group_blocks is not None and self._group != (chunk.epoch, chunk.group):
-            self._group = (chunk.epoch, chunk.group)
-            self._read_ahead(*self._group)
+        if self._group_blocks is not None and self._group != chunk.group:
+            self._group = chunk.group
+            self._read_ahead(*chunk.group)
         bounds = self.shards.shard_starts
         shards = bounds.searchsorted(chunk.starts, side="right") - 1
         stops = chunk.starts + chunk.lengths

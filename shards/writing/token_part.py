@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from webtext.base.parts.partwriter import PartWriter
@@ -77,13 +77,7 @@ class _SplitWriter:
         if self._shard is None:
             self._name = shard_name(self._split, self._writer.index, self._n_shards)
             self._n_shards += 1
-            facts = self._vocabulary
-            self._shard = ShardWriter(
-                self._writer.attach(self._name),
-                vocab_size=facts.vocab_size,
-                eot_id=facts.eot_id,
-                tokenizer_hash=facts.tokenizer_hash,
-            )
+            self._shard = ShardWriter(self._writer.attach(self._name), **asdict(self._vocabulary))
         try:
             return self._name, self._shard.append(tokens)
         except OSError:

@@ -19,6 +19,7 @@ from webtext.shards import TokenShards
 from webtext.shards import convert_from as convert
 from webtext.shards.convert_from import cut_documents
 from webtext.shards.convert_to import convert_to
+from webtext.shards.format import SPLITS
 from webtext.shards.settings import PackSettings
 from webtext.shards.shardfile import pieces
 from webtext.shards.trace import trace
@@ -363,6 +364,16 @@ def test_a_changed_file_is_converted_again_and_the_others_are_not(tmp_path: Path
     (source / "b.bin").write_bytes(np.array(ids("new|"), "<u2").tobytes())
     assert text_of(back(source, "nanogpt", out)) == "|a|new"
     assert (out / "train-00000.tok").stat().st_mtime_ns == first
+
+
+@pytest.mark.parametrize(("form", "stale"), [("llm.c", "train_000001.bin"), ("datatrove", "train/00001_tokens.ds")])
+def test_the_verb_writes_a_folder_again_but_not_beside_files_of_a_larger_set(
+    form: str, stale: str, tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack_here(write_corpus(tmp_path / "less", [[document(text, text, text) for text in SPLITS]]), tmp_path / "small")
+    for source, code in ((tokens, 0), (tokens, 0), (str(tmp_path / "small"), 3)):
+        assert run(["shards", "convert", source, "--to", form, "--out", str(tmp_path / "out")]) == code
+    assert f"{stale}' is of a larger token set" in capsys.readouterr().err
 
 
 def test_the_verb_converts_both_ways(tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

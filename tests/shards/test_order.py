@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.shards.sampling.order import EpochOrder, Permutation
+from webtext.shards.sampling.order import EpochOrder
 
 
 def whole(order: EpochOrder) -> list[int]:
@@ -50,10 +50,3 @@ def test_without_groups_it_is_a_shuffle_of_everything() -> None:
     assert 290 < np.abs(np.diff(shuffled)).mean() < 380
     near = np.array(whole(EpochOrder(1000, block_windows=10, group_blocks=1, key=b"k"))).reshape(100, 10)
     assert (near.max(axis=1) - near.min(axis=1)).max() == 9
-
-
-@given(n=st.integers(1, 5000), data=st.data())
-def test_the_inverse_of_a_permutation_finds_each_element(n: int, data: st.DataObject) -> None:
-    permutation = Permutation(n, b"key")
-    place = data.draw(st.integers(0, n - 1))
-    assert permutation.place(int(permutation(np.array([place]))[0])) == place

@@ -201,14 +201,6 @@ def test_another_tokenizer_packs_again(corpus: str, tmp_path: Path, monkeypatch:
         assert TokenShards(tmp_path / "tokens").tokenizer_hash == tokenizer.hash
 
 
-def test_a_large_vocabulary_packs_to_four_bytes(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = ByteTokenizer(vocab_size=65_537)
-    monkeypatch.setattr(pack, "load_tokenizer", lambda _: tokenizer)
-    pack_here(corpus, tmp_path / "tokens")
-    shards = TokenShards(tmp_path / "tokens")
-    assert (shards.tokens(0).dtype, shards.tokens(0)[0]) == (np.dtype("<u4"), 65_536)
-
-
 def test_a_tokenizer_without_end_of_text_is_refused(corpus: str, tmp_path: Path, byte_tokenizer: ByteTokenizer) -> None:
     byte_tokenizer.eot_id = None
     with pytest.raises(InputError, match=r"the tokenizer 'tokenizer.json' has no <\|endoftext\|> token"):

@@ -11,7 +11,10 @@ from webtext.shards.sampling.order import Permutation
 
 @given(n=st.integers(1, 5000), key=st.binary(max_size=8))
 def test_it_is_a_permutation_whatever_the_key(n: int, key: bytes) -> None:
-    assert sorted(Permutation(n, key)(np.arange(n)).tolist()) == list(range(n))
+    permutation = Permutation(n, key)
+    elements = permutation(np.arange(n)).tolist()
+    assert sorted(elements) == list(range(n))
+    assert [permutation.place(element) for element in elements[:9]] == list(range(min(n, 9)))
 
 
 @given(n=st.integers(2**20, 2**62), places=st.lists(st.integers(0, 2**20 - 1), min_size=2, max_size=50, unique=True))
