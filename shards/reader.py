@@ -116,6 +116,8 @@ class TokenShards:
         """Return the i-th shard with its header and document index; raises InputError if it was altered."""
         if i not in self._opened:
             file = ShardFile(self._checked_path(i))
+            if file.header != self.headers[i]:
+                corrupt(file.location, "header", "not the manifest's", "the set's manifest says otherwise")
             file.check_ids()
             self._opened.setdefault(i, file)  # if two threads open it at once, both get the first one's object
         return self._opened[i]
@@ -228,9 +230,7 @@ class TokenShards:
             import pyarrow.compute as pc
 
             name = self.names[shard]
-            place = shard_place(name)
-            part = next(part for part in self.set.parts if place is not None and part.index == place[1])
-            table = self.set.table(part)
+            table = self.set.table(self._attachments[shard][0])
             self._rows = (shard, table.filter(pc.equal(table.column("shard"), name)))
         return self._rows[1]
 
@@ -242,7 +242,7 @@ def local_copy(folder: Folder, file: Attachment) -> Path:
     it. Raises InputError if the file doesn't have the SHA-256 that the manifest states.
     """
     cache = Folder(cache_folder())
-    path = cache.local_path(f"{file.sha256}.tok")
+    path = cache.local_path(Path(f"{file.sha256}.tok").name)  # the manifest may be anyone's
     if not _is_intact(path, file):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path.with_suffix(".lock"), "w") as lock:

@@ -119,8 +119,7 @@ def verify_shard(shard: ShardFile) -> None:
     if shard._view("u1", HEADER_BYTES + token_bytes, header.tokens_bytes - token_bytes).any():
         corrupt(shard.location, "padding after the tokens", "not zero", "it must be zero")
     first = shard.tokens[shard.index[:-1].astype(np.int64)]
-    if (first != header.eot_id).any():
-        at = int(np.argmax(first != header.eot_id))
+    for at in np.flatnonzero(first != header.eot_id):
         corrupt(shard.location, f"first token of document {at:,}", first[at], f"expected end-of-text, {header.eot_id}")
     n_eots = sum(int(np.count_nonzero(piece == header.eot_id)) for _, piece in pieces(shard.tokens))
     if n_eots != header.n_documents:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from webtext.base.errors import InputError
+from webtext.base.parts.recipe import with_check
 from webtext.base.storage import Folder
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.trace import trace
@@ -91,6 +93,18 @@ def test_a_file_altered_in_the_store_is_rejected_and_no_copy_is_kept(
             use(TokenShards(URL))
     assert not [path for path in cache.iterdir() if path.stem.startswith(TokenShards(URL).names[0])]
     assert TokenShards(URL).read(20_000, 5).tolist() == TokenShards(folder).read(20_000, 5).tolist()
+
+
+def test_a_manifest_names_no_place_outside_the_cache(folder: Path, tmp_path: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["check"]
+    manifest["parts"][0]["attachments"][0]["sha256"] = "../theirs"
+    (folder / "manifest.json").write_text(json.dumps(with_check(manifest)))
+    upload(str(folder))
+    (tmp_path / "theirs.lock").write_text("kept")
+    with pytest.raises(InputError, match="was altered"):
+        TokenShards(URL).tokens(0)
+    assert (tmp_path / "theirs.lock").read_text() == "kept"
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:

@@ -202,9 +202,10 @@ def test_a_wrong_document_index_is_rejected_by_every_reader_of_it(
         ({"n_tokens": 5}, "n_tokens 5 and n_documents 1 need"),
         ({"n_tokens": "many"}, "the manifest doesn't describe"),
         ({"n_documents": 9}, "train-00000.tok' in the manifest of '.*': n_documents is 9"),
+        ({"n_tokens": 3}, "train-00000.tok': header is not the manifest's"),
     ],
 )
-def test_a_manifest_that_does_not_know_its_shards_is_refused_on_opening(
+def test_a_manifest_that_does_not_know_its_shards_is_refused(
     shards_of: Make, about: dict[str, object], complaint: str
 ) -> None:
     shards = shards_of([["abc"]])
@@ -214,7 +215,7 @@ def test_a_manifest_that_does_not_know_its_shards_is_refused_on_opening(
     del manifest["check"]
     (shards.set.folder.local_path() / "manifest.json").write_text(json.dumps(with_check(manifest)))
     with pytest.raises(InputError, match=complaint):
-        TokenShards(shards.set.folder.url)
+        TokenShards(shards.set.folder.url).verify()
 
 
 def test_shards_travel_to_other_processes_by_name(shards_of: Make) -> None:

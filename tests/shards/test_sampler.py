@@ -37,11 +37,6 @@ def shards(shards_of: Make) -> TokenShards:
     return shards_of([[letters], ["abcdefghijklmnopqrstuvwxy"], ["ABCDEFGHI"]])
 
 
-def test_a_batch_holds_windows_of_context_plus_one(shards: TokenShards) -> None:
-    batch = next(Sampler(shards, context=8, batch_size=3))
-    assert (batch.shape, batch.dtype) == ((3, 9), np.int64)
-
-
 def test_each_window_comes_once_an_epoch(shards: TokenShards) -> None:
     """97 tokens and a context of 8 make 12 windows; each epoch cuts them from its own offset."""
     sampler = Sampler(shards, context=8, batch_size=4, seed=3)
@@ -59,11 +54,8 @@ def test_each_window_comes_once_an_epoch(shards: TokenShards) -> None:
 
 
 def test_epochs_and_seeds_differ(shards: TokenShards) -> None:
-    first = Sampler(shards, context=8, batch_size=12, seed=0)
-    assert samples(first, 1) != samples(first, 1)
-    assert samples(Sampler(shards, context=8, batch_size=12, seed=0), 1) != samples(
-        Sampler(shards, context=8, batch_size=12, seed=1), 1
-    )
+    first, other = (Sampler(shards, context=8, batch_size=12, seed=seed) for seed in (0, 1))
+    assert len({str(samples(each, 1)) for each in (first, other, first)}) == 3
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 6])
@@ -86,14 +78,6 @@ def test_a_restart_in_mid_epoch_resumes_exactly(shards: TokenShards, consumed: i
     again = Sampler(shards, context=8, batch_size=5)
     again.load_state_dict(state)
     assert samples(again, 6) == samples(undisturbed, 6)
-
-
-def test_a_restart_may_change_batch_size_and_processes(shards: TokenShards) -> None:
-    first = Sampler(shards, context=8, batch_size=6)
-    samples(first, 3)
-    second = Sampler(shards, context=8, batch_size=3, rank=1, world_size=2)
-    second.load_state_dict(first.state_dict())
-    assert next(second).tolist() == next(first).tolist()[3:]
 
 
 @pytest.mark.parametrize(("changed", "named"), [({"seed": 1}, "seed 0"), ({"context": 4}, "context 8")])
@@ -198,6 +182,7 @@ def test_another_grouping_is_another_order(shards: TokenShards) -> None:
 def test_a_batch_may_be_written_into_an_array_of_the_callers(shards: TokenShards, dtype: str) -> None:
     out = np.zeros((3, 9), dtype)
     expected = next(Sampler(shards, context=8, batch_size=3))
+    assert expected.dtype == np.int64
     assert Sampler(shards, context=8, batch_size=3).fill(out) is out
     assert np.array_equal(out, expected)
 
