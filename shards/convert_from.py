@@ -114,10 +114,14 @@ def split_by_name(path: Path) -> str:
 
 def _files(sources: list[str], form: Format) -> list[Path]:
     read_too = (*filter(None, [form.beside]), *form.after)
+    named = (*form.suffixes, *read_too)
     for source in sources:
         Folder(source).local_path()  # raises for a store: the files are mapped into memory
-    found = (file for source in sources for file in files_of(source, "tokens", (*form.suffixes, *read_too)))
-    paths = [file.folder.local_path(file.name) for file in found]
+    paths = [
+        file.folder.local_path(file.name)
+        for source in sources
+        for file in files_of(source, "tokens", named, takes=lambda file: file.name.endswith(named))
+    ]
     if form.beside:
         paths = [each.with_suffix(form.suffixes[0]) if each.suffix == form.beside else each for each in paths]
     if not (wanted := dict.fromkeys(each for each in paths if not each.name.endswith(read_too))):

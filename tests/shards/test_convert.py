@@ -235,6 +235,7 @@ def test_files_with_equal_names_are_named_with_their_folders(tokens: str, tmp_pa
 
 def test_the_split_is_that_of_the_name_unless_one_is_given(tokens: str, tmp_path: Path) -> None:
     to(tokens, "nanogpt", tmp_path / "out")
+    (tmp_path / "out" / "train.bin.gz").write_bytes(b"a folder's compressed file is ignored.")
     shards = back(tmp_path / "out", "nanogpt", tmp_path / "again", split="train")
     assert text_of(shards) == "|abc|ef|ghij|d|k"
 
