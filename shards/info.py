@@ -53,9 +53,10 @@ def empty_split(found: dict[str, Any]) -> str:
     """Return a warning if a split has no document, from the values of `describe`; else an empty string."""
     counts = {split: of["documents"] for split, of in found["splits"].items()}
     missing = next((split for split, n in counts.items() if not n), "")
-    said = f"no document is in the {missing} split, of {sum(counts.values()):,}"
-    remedy = "pack more documents, divide text files with --separator, or change --validation-ratio"
-    return f"{said}\n  {remedy}" if missing else ""
+    return missing and (
+        f"no document is in the {missing} split, of {sum(counts.values()):,}\n"
+        "  pack more documents; if they are files, also --separator or --validation-ratio may help"
+    )
 
 
 def verify_set(folder: str) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def need_eot_id(encoder: Tokenizer, path: str) -> int:
     if encoder.eot_id is None:
         raise InputError(
             f"the tokenizer '{path}' has no {END_OF_TEXT} token to put between documents",
-            f"add it: webtext tokenizer convert '{path}' tokenizer.json --special-token '{END_OF_TEXT}'",
+            f"add it: webtext tokenizer convert '{path}' with_end_of_text.json --special-token '{END_OF_TEXT}'",
         )
     return encoder.eot_id
 
