@@ -152,8 +152,8 @@ class Vocabulary:
     def hash(self) -> str:
         """Return the SHA-256 of tokens, pattern (with its Unicode version if that is pinned) and special tokens.
 
-        What else decides the ids is included if there is anything. Merges are included only if the order of ids doesn't
-        imply them, so all formats of a tokenizer have the same hash.
+        What else decides the ids is included if there is anything. Merges, and that a piece which is a token merges,
+        are included only if that matters, so all formats of a tokenizer have the same hash.
         """
         digest = hashlib.sha256(b"webtext tokenizer 1\0")
         is_pinned = self.unicode_version in _bpe.UNICODE_VERSIONS
@@ -166,8 +166,10 @@ class Vocabulary:
             steps = [self.normalizer or "", "prefix_space" * self.prefix_space, *sorted(self.always)]
             steps += ["late", *sorted(self.late)] if self.finds_late else []
             _update(digest, map(str.encode, ["preparation", *steps]))
-        if self.merges is not None and list(self.merges) != self.merges_by_rank():
+        if self.merges is not None and (list(self.merges) != self.merges_by_rank() or self.larger_first()):
             _update(digest, (f"{left} {right}".encode() for left, right in self.merges))
+        if not self.whole_pieces and self.unmerged():
+            _update(digest, [b"pieces merge"])
         return digest.hexdigest()
 
 

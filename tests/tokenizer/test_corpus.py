@@ -426,13 +426,22 @@ def _written(path: Path, data: bytes) -> str:
     return str(path)
 
 
-def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = "memory://trained/tokenizer.json"
+@pytest.mark.parametrize("url", ["memory://trained/tokenizer.json", "memory://trained/folder"])
+def test_a_tokenizer_may_be_written_to_a_url(
+    url: str, documents: str, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = train([documents], out)
     assert trained([documents], url, SETTINGS, monkeypatch)
     assert not trained([documents], url, SETTINGS, monkeypatch)
     loaded = Tokenizer.load(url)
     assert (loaded.hash, loaded.encode("the dogs")) == (expected.hash, expected.encode("the dogs"))
+
+
+def test_tokenizers_whose_names_begin_alike_are_not_taken_for_each_other(documents: str, tmp_path: Path) -> None:
+    run = Run.quiet()
+    run.replaces = False
+    for size in (300, 310, 300):
+        train_tokenizer([documents], f"{tmp_path}/en.{size}.json", TokenizerSettings(vocab_size=size), run)
 
 
 @pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"min_frequency": 0}])

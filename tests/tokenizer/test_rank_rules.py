@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ def test_a_token_that_its_own_merges_miss_is_never_produced() -> None:
     odd = Vocabulary(tokens=[*BYTES, b"ab", b"bc", b"abc"], merges=[(B, C), (A, B), (256, C)])
     assert odd.unmerged() == [258]
     assert Tokenizer(odd).encode("abc") == [A, 257]
+    whole = replace(odd, whole_pieces=True)
+    assert (Tokenizer(whole).encode("abc"), whole.hash() != odd.hash()) == ([258], True)
 
 
 def test_by_rank_a_token_may_merge_via_a_larger_one() -> None:

@@ -196,6 +196,7 @@ def test_a_file_without_valid_ids_is_an_error(small: Tokenizer, data: bytes, mes
         (np.array([], int), "begin with -1"),
         ([0, 3, 2], "decrease, or exceed the number of ids"),
         ([0, 4], "decrease, or exceed the number of ids"),
+        ([0, 2], "the offsets of ids end at 2, before the ids"),
         ([0, -1], "decrease, or exceed the number of ids"),
         ([0.5], "'offsets of ids' has float64"),
     ],

@@ -154,15 +154,9 @@ class SpecialTokens:
             found = self._finders[names, late] = self._compile(names, self._normalize if late else None)
         return found
 
-    def id(self, name: str) -> int:
-        """Return the id of a special token. Raises ConfigError for an unknown name."""
-        if not isinstance(name, str) or name not in self._ids:
-            raise ConfigError(f"there is no special token {name!r}", did_you_mean(str(name), self._ids))
-        return self._ids[name]
-
     def _compile(self, names: Collection[str], normalize: Callable[[Text], Text] | None) -> Finder:
-        for name in sorted(names - self._ids.keys(), key=str):
-            self.id(name)
+        for name in sorted(names - self._ids.keys()):
+            raise ConfigError(f"there is no special token {name!r}", did_you_mean(name, self._ids))
         ids = {utf8(normalize(name) if normalize else name).decode(): self._ids[name] for name in names}
         longest_first = sorted(ids, key=lambda name: (-len(name.encode()), name))
         if not longest_first:

@@ -12,16 +12,16 @@ multiplied by an integer, as is `min_frequency`. A sum above 63 bits is an error
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import recipe_settings, setting
 from webtext.base.errors import ConfigError, DryRun
 from webtext.base.inputs.encodings import versions_for
+from webtext.base.inputs.files import InputFile
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.outcomes import check_counts
 from webtext.base.parts.recipe import Recipe, with_check, without_check
@@ -173,11 +173,13 @@ class _Output:
 
         Raises InputError if it has other settings, unless the run `replaces` such a file.
         """
-        if not (self.folder.exists(self._manifest) and self.folder.exists(self.name)):
+        if not (self.folder.exists(self._manifest) and self.folder.exists(self._file_name())):
             return None
         try:
             found = without_check(json.loads(self.folder.read_bytes(self._manifest)))
-            if not replaces:
+            if (
+                found["file"]["name"] == self._file_name() and not replaces
+            ):  # else of another file, `en.json` and `en.32k.json`
                 self._recipe.check_settings(found["recipe"], self.folder.location(self.name))
             wanted = {"format": MANIFEST_FORMAT, "recipe_hash": self._recipe.hash, "file": self._file()}
             return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
@@ -198,17 +200,17 @@ class _Output:
             "parents": self.parents(),  # list: for each, `set` and `hash`, or `file_sha256`; `weight`
             "counts": self.counts().to_json(),  # object: numbers of records by outcome
             "bytes": sum(source.bytes for source in self._sources),  # integer: text that was read
-            "file": self._file(),  # object: `name`, `bytes`, `sha256`; only `name` for a folder
+            "file": self._file(),  # object: `name`, `bytes`, `sha256`; of a folder, those of its tokenizer.json
         }
         self.folder.write_object(self._manifest, with_check(manifest | made))
 
+    def _file_name(self) -> str:
+        return self.name if self.folder.is_file(self.name) else f"{self.name}/tokenizer.json"
+
     def _file(self) -> dict[str, Any]:
-        """Return the entry for the written file; a folder of two files has no digest and is always redone."""
-        if self.folder.is_local and self.folder.local_path(self.name).is_dir():
-            return {"name": self.name}
-        with self.folder.open(self.name) as file:
-            sha256 = hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
-        return {"name": self.name, "bytes": self.folder.size(self.name), "sha256": sha256}
+        """Return the entry for the written file, or for a folder's tokenizer.json."""
+        file = InputFile(self.folder, self._file_name())
+        return {"name": file.name, "bytes": self.folder.size(file.name), "sha256": file.sha256()}
 
 
 def _recipe(settings: TokenizerSettings, rule: _Rule, base: Vocabulary | None) -> Recipe:

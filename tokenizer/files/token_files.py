@@ -174,6 +174,8 @@ def _decode_documents(tokenizer: Tokenizer, ids: _NpyReader, offsets: _NpyReader
             for start, end in itertools.pairwise(bounds)
         )
         at = bounds[-1]
+    if ids.n_left:
+        raise InputError(f"the {offsets.place} end at {at:,}, before the ids", "encode the text again with --lines")
 
 
 def _text(tokenizer: Tokenizer, ids: list[int] | NDArray[Any], place: str, n_before: int) -> bytes:
