@@ -56,7 +56,7 @@ class DocumentWindows:
     def __init__(self, bounds: Indices, context: int) -> None:
         """Take `bounds`, the positions of the documents' starts, then the number of tokens (int64)."""
         self._starts, self._ends = bounds[:-1], bounds[1:]
-        self._firsts = np.concatenate([[0], np.cumsum(-(-(self._ends - self._starts) // context))])
+        self._firsts: Indices = np.concatenate([[0], np.cumsum(-(-(self._ends - self._starts) // context))])
         self.n_windows = int(self._firsts[-1])
         self._context = context
 
