@@ -262,6 +262,16 @@ def test_ends_score_in_a_batch_as_each_does_alone(batch_size: int, tokenizer: To
         assert bool(found.last_likeliest[i]) == (logits_tv.argmax(-1).tolist()[-1] == target[-1])
 
 
+def test_a_loss_in_bfloat16_is_not_rounded_to_bfloat16(tokenizer: Tokenizer) -> None:
+    """Near endings of a choice would be equal, and the first of them would win."""
+    config = GPT2Config(n_layer=1, n_head=1, n_embd=16, context=CONTEXT, vocab_size=tokenizer.vocab_size)
+    model, here = GPT2(config).bfloat16().eval(), World(0, 1, torch.device("cpu"))
+    scores = score_clozes(Judge(model, tokenizer, EvalSettings(), here, Run.quiet()), [Cloze("he", " cat sat")])
+    tokens_bt = torch.tensor([[EOT, *tokenizer.encode("he"), *tokenizer.encode(" cat sat")]])
+    expected = model.log_likelihood(tokens_bt, last=int(scores.n_tokens)).double().sum()
+    assert scores.loss.tolist() == pytest.approx([-float(expected)], rel=1e-6)
+
+
 def test_a_choice_is_split_before_the_word_left_out() -> None:
     (choice,) = read_cbt(CBT.encode(), "f")
     assert choice.answer == 1

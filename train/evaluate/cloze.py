@@ -141,7 +141,7 @@ def _scores(
     places = [(i, at) for i, (tokens, n) in enumerate(rows) for at in range(len(tokens) - n, len(tokens))]
     tokens_bt, (rows_n, at_n) = torch.tensor(padded, device=model.device), torch.tensor(places).T
     logits_nv, targets_n = model.logits(model.hidden(tokens_bt[:, :-1])[rows_n, at_n - 1]), tokens_bt[rows_n, at_n]
-    loss_n = functional.cross_entropy(logits_nv, targets_n, reduction="none")
+    loss_n = functional.cross_entropy(logits_nv.double(), targets_n, reduction="none")
     right_n = logits_nv.argmax(-1) == targets_n
     barred_n = (_barred(tokens[-n:], i, completions) for tokens, n in rows for i in range(n))
     for logits_v, barred in zip(logits_nv, barred_n, strict=True):
