@@ -70,7 +70,6 @@ def test_each_token_is_scored_once_over_all_processes(
                 assert (np.diff(row_t) == 1).all()
     firsts = {int(stream[0]) for stream in streams if len(stream)}
     assert sorted(scored) == sorted(set(range(sum(lengths))) - firsts)
-    assert sorted(int(t) for tokens, n in windows for t in tokens[-n:]) == sorted(scored)
 
 
 @pytest.mark.parametrize(
@@ -113,26 +112,11 @@ class WordTokenizer:
         Path(path, "tokenizer.json").write_text("{}")
 
 
-class Uniform:
-    """A model that knows nothing: each of 61 tokens is as likely."""
-
-    def log_likelihood(self, tokens_bt: torch.Tensor, /, *, last: int) -> torch.Tensor:
-        assert 0 < last < tokens_bt.shape[1]
-        return torch.full((tokens_bt.shape[0], last), -math.log(61))
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, tokens: str) -> str:
     folder = str(tmp_path_factory.mktemp("trained") / "model")
     train(tokens, folder, SETTINGS)
     return folder
-
-
-def test_a_model_that_knows_nothing_has_the_vocabulary_as_perplexity() -> None:
-    windows = Windows([np.arange(51), np.arange(8)], context=8, stride=3)
-    loss, n_tokens = total_loss(Uniform(), windows, 4, HERE)
-    assert n_tokens == 57
-    assert math.exp(loss / n_tokens) == pytest.approx(61, rel=1e-6)
 
 
 @pytest.mark.parametrize("stride", [None, 5])
@@ -243,10 +227,10 @@ def packed(tmp_path: Path, token_set_of: Callable[..., str]) -> Pack:
 def test_a_model_with_more_logits_than_ids_is_measured_and_never_samples_the_others(
     tokenizer: Tokenizer, tmp_path: Path, packed: Pack
 ) -> None:
-    """Its likeliest tokens are in the padding."""
+    """Its likeliest tokens are in the padding, so far above the others that e to their loss is past any float."""
     model = GPT2(GPT2Config(n_layer=1, n_head=2, n_embd=16, context=64, vocab_size=384))
     with torch.no_grad():
-        model.token_embedding.weight[tokenizer.vocab_size : 384] *= 100
+        model.token_embedding.weight[tokenizer.vocab_size : 384] *= 1e6
     model.to_huggingface(tmp_path / "model", tokenizer)
     measured = load_measured(str(tmp_path / "model"))
     text = sample_texts(measured.model, tokenizer, ["The"], SampleSettings(max_tokens=20))[0]

@@ -21,6 +21,7 @@ from webtext.train.distributed import World
 from webtext.train.settings import TrainSettings
 
 Tokens = npt.NDArray[Any]
+LARGEST_LOSS = 700.0  # its exponential is still finite
 
 
 def documents_of(tokens_bt: Tensor, eot_id: int) -> Tensor:
@@ -89,9 +90,6 @@ class Windows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __iter__(self) -> Iterator[tuple[Tokens, int]]:
-        return map(self.window, range(len(self)))
-
     def window(self, i: int) -> tuple[Tokens, int]:
         """Return window i as int64 [at most context + 1], and how many of its last tokens are scored."""
         number = int(self.numbers[i])
@@ -122,7 +120,7 @@ def total_loss(
     batch_size: int,
     world: World,
     progress: Progress | None = None,
-    rules: WindowRules | None = None,
+    rules: WindowRules = WindowRules(),  # noqa: B008 - it is frozen
 ) -> tuple[float, int]:
     """Return the sum of -log p in nats over the scored tokens of all processes, and the number of those tokens.
 
@@ -131,9 +129,7 @@ def total_loss(
     total = torch.zeros(2, dtype=torch.float64, device=world.device)  # read once: the host queues the batches
     for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
         tokens = torch.from_numpy(tokens_bt).to(world.device, non_blocking=True)
-        documents_bt = None if rules is None else rules.documents(tokens[:, :-1])
-        how = {} if documents_bt is None else {"documents_bt": documents_bt}
-        likelihood_bt = model.log_likelihood(tokens, last=max(n_scored), **how).double()
+        likelihood_bt = model.log_likelihood(tokens, rules.documents(tokens[:, :-1]), last=max(n_scored)).double()
         total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
         total[1] += sum(n_scored)
         if progress is not None:
@@ -145,4 +141,4 @@ def total_loss(
 def spread(total: int, limit: int | None) -> npt.NDArray[np.int64]:
     """Return the numbers below `total`, or `limit` of them at equal distances, including the first and the last."""
     n = total if limit is None else min(limit, total)
-    return np.unique(np.linspace(0, total - 1, n).round().astype(np.int64)) if n else np.empty(0, np.int64)
+    return np.unique(np.linspace(0, total - 1, n).round().astype(np.int64))

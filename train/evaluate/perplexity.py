@@ -16,7 +16,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, strict_json
 from webtext.shards import TokenShards
 from webtext.train.checkpoint.model_card import model_card
-from webtext.train.data.windows import WindowRules, Windows, total_loss
+from webtext.train.data.windows import LARGEST_LOSS, WindowRules, Windows, total_loss
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
 from webtext.train.settings import EvalSettings, SampleSettings
@@ -48,12 +48,13 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
         network = measured.on(world.device, settings.dtype)
         with run.console.progress(len(windows), "eval", "windows") as progress:
             loss, n_tokens = total_loss(network, windows, settings.batch_size, world, progress, rules)
-    answer |= {"dtype": dtype_name(network), "tokens": n_tokens, "perplexity": math.exp(loss / n_tokens)}
+    answer |= {"dtype": dtype_name(network), "tokens": n_tokens}
+    answer["perplexity"] = math.exp(min(loss / n_tokens, LARGEST_LOSS))
     if tokenizer is not None:
         special = set(tokenizer.special_tokens.values())  # which have no bytes of text
         ids = range(tokenizer.vocab_size)
         sizes = np.array([0 if i in special else len(tokenizer.decode_bytes([i])) for i in ids], np.int64)
-        if n_bytes := sum(int(sizes[tokens[-n:]].sum()) for tokens, n in windows):
+        if n_bytes := sum(int(sizes[tokens[-n:]].sum()) for tokens, n in map(windows.window, range(len(windows)))):
             answer |= {"bytes": n_bytes, "bits_per_byte": loss / math.log(2) / n_bytes}
     return answer
 

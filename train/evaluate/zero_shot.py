@@ -15,7 +15,7 @@ import torch
 
 from webtext.base.errors import InputError
 from webtext.base.run import Run
-from webtext.train.data.windows import Windows, spread, total_loss
+from webtext.train.data.windows import LARGEST_LOSS, Windows, spread, total_loss
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.cloze import Choice, Cloze, Judge, read_cbt, read_lambada, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
@@ -25,7 +25,6 @@ from webtext.train.evaluate.texts import RunningText, decoded, read_file, read_r
 from webtext.train.settings import EvalSettings
 
 BITS = ("byte", "character")
-LARGEST = 700  # nats per unit whose perplexity is still a finite float
 
 
 def evaluate_task(
@@ -124,7 +123,7 @@ def _result(measure: str, unit: str, units: int, total: float) -> dict[str, Any]
     """Make a row; `total` is the loss in nats, or the number of right examples. An infinite perplexity becomes None."""
     value: float | None = total / units
     if measure == "perplexity":
-        value = math.exp(total / units) if total / units < LARGEST else None
+        value = math.exp(total / units) if total / units < LARGEST_LOSS else None
     elif measure == "bits":
         value = total / units / math.log(2)
     return {"measure": measure, "unit": unit, "units": units, "value": value}

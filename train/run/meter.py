@@ -18,10 +18,10 @@ from webtext.base.errors import RunFailed
 from webtext.base.run import peak_bytes
 from webtext.base.storage import strict_json
 from webtext.train.checkpoint.checkpoint import Checkpoint
+from webtext.train.data.windows import LARGEST_LOSS
 from webtext.train.distributed import World
 from webtext.train.shape import GPT2Config
 
-LARGEST_LOSS = 700.0  # its exponential is still finite
 PEAKS = {  # FLOP/s in dense bfloat16, from NVIDIA's data sheets; where one gives the sparse rate, half of it
     r"\bB200\b": 2250e12,
     r"\bH100 PCIe": 756e12,
