@@ -196,6 +196,7 @@ def read_validation(path: str) -> dict[str, str]:
         try:
             row = json.loads(line)
             documents.append((str(row["id"]), str(row["text"])))
+            validation_bytes(dict(documents[-1:]))  # which a half of a surrogate pair doesn't have
         except (ValueError, KeyError, TypeError, RecursionError):
             remedy = 'expected {"id": "…", "text": "…"} in each line'
             raise InputError(f"'{path}', line {number:,}: not a document", remedy) from None

@@ -24,6 +24,8 @@ from webtext.train.settings import ExperimentSettings, TrainSettings
 NOT_SWEPT = {
     "seed": "use --seeds N for several seeds",
     "steps": "candidates are compared after equal steps",
+    "stop_at_step": "candidates are compared at their ends",
+    "eval_windows": "losses of different windows can't be compared",
     "context": "losses of different contexts can't be compared",
     "document_masks": "losses with and without masks can't be compared",
     "crosses_documents": "held-out losses of several sets are weighted by their windows, which then differ",
@@ -120,7 +122,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
 def mean_loss(losses: Losses) -> float:
     """Return the mean, or infinity if any loss is missing or not finite."""
     numbers = [loss for loss in losses if loss is not None and math.isfinite(loss)]
-    return statistics.fmean(numbers) if numbers and len(numbers) == len(losses) else math.inf
+    return statistics.fmean(numbers) if len(numbers) == len(losses) else math.inf
 
 
 def order_note(last: Mapping[str, Losses]) -> str:

@@ -45,6 +45,8 @@ def test_values_are_those_of_a_config_file() -> None:
         (["n_layer=2.5,3"], "expected a whole number"),
         (["seed=0,1"], "--seeds N"),
         (["steps=10,20"], "equal steps"),
+        (["stop_at_step=10,20"], "at their ends"),
+        (["eval_windows=8,64"], "different windows can't be compared"),
         (["context=128,256"], "can't be compared"),
         (["crosses_documents=true,false"], "weighted by their windows"),
         (["weights=[0.7,0.3],[0.5,0.5]"], "weight the sets' held-out losses"),

@@ -76,8 +76,9 @@ def test_a_validation_set_that_a_corpus_trains_on(
     frozen.write_text("".join(json.dumps(row) + "\n" for row in rows))
     told = refused([sentences, letters], InputError, validation=str(frozen))
     assert f"'{letters}' trains on 2 of the 3 documents of the validation set" in told
-    frozen.write_text('{"id": "held 0"}\n')
-    assert "line 1: not a document" in refused([sentences, letters], InputError, validation=str(frozen))
+    for line in ('{"id": "held 0"}\n', '{"id": "held 0", "text": "\\ud800"}\n'):
+        frozen.write_text(line)
+        assert "line 1: not a document" in refused([sentences, letters], InputError, validation=str(frozen))
     frozen.write_text("")
     assert "has no text" in refused([sentences, letters], InputError, validation=str(frozen))
 
