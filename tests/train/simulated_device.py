@@ -79,6 +79,9 @@ class SimulatedDevice(CountedDevice):
     def Event(self) -> Event:  # noqa: N802 - the name in torch.cuda
         return Event(self)
 
+    def set_device(self, device: torch.device) -> None:
+        """There is one."""
+
     @contextlib.contextmanager
     def stream(self, stream: str) -> Iterator[None]:
         before, self._stream = self._stream, stream

@@ -71,13 +71,9 @@ class PinnedMemory:
 
 def test_copies_from_a_gpu_are_pinned_once_at_their_exact_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's own pinned memory is rounded up to a power of two."""
-    pinned, queue = PinnedMemory(), MagicMock()
-    for name, stands_in in {
-        "cudart": lambda: pinned,
-        "current_stream": queue,
-        "Stream": queue,
-        "stream": queue,
-    }.items():
+    pinned, queue, used = PinnedMemory(), MagicMock(), MagicMock()
+    queues = dict.fromkeys(("current_stream", "Stream", "stream"), queue)
+    for name, stands_in in {**queues, "cudart": lambda: pinned, "set_device": used}.items():
         monkeypatch.setattr(torch.cuda, name, stands_in)
     tensors = {"model.weight": torch.ones(5, 100), "optimizer.weight.step": torch.tensor(1.0)}
     with CheckpointSaver(tmp_path, World(0, 1, torch.device("cuda")), keep=None) as saver:
@@ -86,6 +82,7 @@ def test_copies_from_a_gpu_are_pinned_once_at_their_exact_size(tmp_path: Path, m
             saver.begin(step, CONFIG, tensors, {"result": {"loss": 1.0}})
             saver.finish()
             assert sorted(pinned.registered.values()) == [4, 2000]
+    used.assert_called_once_with(torch.device("cuda"))
     del saver
     gc.collect()
     assert not pinned.registered

@@ -12,6 +12,7 @@ from webtext.base.errors import MachineError
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.host_memory import HostMemory
 from webtext.train.offload.engine import HostOptimizer
+from webtext.train.offload.host import Link
 from webtext.train.optimizer.optimizer import (
     gradient_norm,
     make_optimizer,
@@ -72,6 +73,13 @@ def test_what_is_copied_is_pinned_at_exactly_its_size(monkeypatch: pytest.Monkey
     with pytest.raises(MachineError, match=r"4,000,000 bytes of host memory can't be locked .*error 2.*\nfree some"):
         memory.zeros((1000, 1000), torch.float32, linked=True)
     del others
+
+
+def test_the_hosts_thread_has_the_gpu_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[torch.device] = []
+    monkeypatch.setattr(torch.cpu, "set_device", used.append)
+    Link(torch.device("cpu")).host.submit(int).result()
+    assert used == [torch.device("cpu")]
 
 
 def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path: Path, small_files: None) -> None:

@@ -48,7 +48,8 @@ class CheckpointSaver:
         self._staged = threading.Event()
         self._saving: Future[Checkpoint] | None = None
         self._saved: Checkpoint | None = None
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        device = self.world.device  # a thread begins with GPU 0 as its own, and would take memory there
+        self._thread = ThreadPoolExecutor(1, "checkpoint", torch.get_device_module(device).set_device, (device,))
         # A separate group, because the run communicates during a save; gloo, because the data is in host memory.
         self._group = distributed.new_group(backend="gloo") if self.world.size > 1 else None
         return self

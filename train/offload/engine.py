@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ class OffloadedEngine(Engine):
     ) -> None:
         self.model, self.rules, self.world, self.device = model, rules, world, world.device
         self.data_rank, self.n_data = world.rank, world.size
-        self.folder = None if settings.machine.offload_folder is None else Path(settings.machine.offload_folder)
+        self.folder = settings.machine.offload_folder
         microbatch, n = settings.accumulation(self.n_data)
         self.offloaded = OffloadedModel(model, Link(self.device), dtype, rules, self.folder)
         self.offloaded.group = n
@@ -142,7 +142,7 @@ def fit(model: OffloadedModel, tokens_bt: torch.Tensor, n: int, capacity: int, p
 def check_folder(settings: TrainSettings) -> None:
     """Raise MachineError if the folder of an offloaded run can't store files, before anything is written."""
     if settings.machine.offload_folder is not None:
-        HostMemory(folder=Path(settings.machine.offload_folder)).zeros((1,), torch.float32)
+        HostMemory(folder=settings.machine.offload_folder).zeros((1,), torch.float32)
 
 
 def layer_of(name: str) -> int:
@@ -159,8 +159,6 @@ class HostOptimizer(Together):
         for name, parameter in parameters.items():
             of_layers.setdefault(layer_of(name), {})[name] = parameter
 
-        def zeros_like(tensor: Tensor) -> Tensor:
-            return memory.zeros(tensor.shape, tensor.dtype)
-
-        self.of_layer = {i: make_optimizer(own, settings, zeros_like=zeros_like) for i, own in of_layers.items()}
+        how: Any = {"zeros_like": lambda like: memory.zeros(like.shape, like.dtype)}
+        self.of_layer = {i: make_optimizer(own, settings, **how) for i, own in of_layers.items()}
         super().__init__(*(part for one in self.of_layer.values() for part in getattr(one, "parts", (one,))))

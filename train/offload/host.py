@@ -75,7 +75,8 @@ class Link:
     def __init__(self, device: torch.device, streams: Any = None) -> None:
         self.device, self._streams = device, streams or torch.get_device_module(device)
         self._loads, self._stores = self._streams.Stream(), self._streams.Stream()
-        self.host = ThreadPoolExecutor(1, thread_name_prefix="webtext-offload")
+        # A thread begins with GPU 0 as its own, and would take memory there.
+        self.host = ThreadPoolExecutor(1, "webtext-offload", self._streams.set_device, (device,))
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return memory of the device."""
