@@ -34,10 +34,10 @@ class HostMemory:
         """Return a tensor of zeros; `linked` ones are copied to or from the device. MachineError if it can't be allocated."""
         pins = self.pins and linked
         if self.folder is None and not pins:
-            return torch.zeros(tuple(shape), dtype=dtype)
+            return torch.zeros(shape, dtype=dtype)
         n_bytes = max(1, math.prod(shape)) * dtype.itemsize
         block = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE) if self.folder is None else _mapped(self.folder, n_bytes)
-        zeros = torch.frombuffer(block, dtype=dtype, count=math.prod(shape)).view(tuple(shape))
+        zeros = torch.frombuffer(block, dtype=dtype, count=math.prod(shape)).view(shape)
         if pins:
             _pin(zeros.untyped_storage())
         return zeros

@@ -14,7 +14,6 @@ from webtext.base.errors import InputError
 from webtext.base.storage import Folder, decode_json, no_space_is_an_error
 
 METRICS = "metrics.jsonl"
-_TAIL_BYTES = 1 << 14
 
 
 class MetricsRow(msgspec.Struct, kw_only=True):
@@ -62,7 +61,7 @@ def steps_made(model_dir: Path) -> int:
     try:
         with open(model_dir / METRICS, "rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL_BYTES))
+            file.seek(max(0, size - 16_384))
             whole = file.read().rpartition(b"\n")[0]
         return _step_of(whole.rpartition(b"\n")[2]) or 0
     except OSError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from webtext.base.config import from_table, options, setting
@@ -141,9 +142,9 @@ class MachineSettings(Checked):
             raise ConfigError(f"{what}, but mesh is '{self.mesh}'", "choose mesh dp=N, or leave out offload")
 
     @property
-    def offload_folder(self) -> str | None:
+    def offload_folder(self) -> Path | None:
         """Folder for the files of an offloaded run; None if it has none."""
-        return None if self.offload == HOST else self.offload
+        return None if self.offload in (None, HOST) else Path(self.offload)
 
     def mesh_shape(self, n_processes: int) -> MeshShape:
         """Return the mesh of a run of `n_processes` processes: the setting `mesh`, or replicas."""

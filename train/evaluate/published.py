@@ -47,7 +47,6 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 """Further values of `--task`, measured by lm-eval: the task files in `tasks/`."""
 FRACTIONS = ("acc", "f1", "rouge", "exact_match")
 COLUMNS = ("whose", "measure", "value", "unit", "units", "stride", "context", "de-tokenizer")
-PAPER_CONTEXT = 1024
 NONE, UNPUBLISHED = "-", "unpublished"
 
 
@@ -94,7 +93,7 @@ def _paper_row(answer: Mapping[str, Any], measure: str, size: str, value: float)
     unit = units.pop() if units in ({"byte"}, {"character"}, {"choice"}) else UNPUBLISHED
     stride = UNPUBLISHED if "stride" in answer else NONE
     who = f"paper's {size}"
-    return (who, measure, _shown(measure, value), unit, NONE, stride, f"{PAPER_CONTEXT:,}", UNPUBLISHED)
+    return (who, measure, _shown(measure, value), unit, NONE, stride, "1,024", UNPUBLISHED)
 
 
 def _shown(measure: str, value: float) -> str:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 CODE_VERSION = 4
 VISIBLE_SECONDS = 120.0
 """How long a process waits to see the checkpoint that process 0 chose: twice as long as NFS clients cache a folder."""
-_POLL_SECONDS = 0.5
 _SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded as the resolved shape of the model
 
 
@@ -185,7 +184,7 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
     if chosen is not None:
         path, give_up = checkpoint_path(model_dir, chosen.step), time.monotonic() + VISIBLE_SECONDS
         while not (visible := _is_visible(path, chosen.state)) and time.monotonic() < give_up:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(0.5)
         if not all(seen := world.gather(visible)):
             raise MachineError(
                 f"rank {seen.index(False)} does not see '{path}' as rank 0 does, after {VISIBLE_SECONDS:.0f} s",
