@@ -32,7 +32,7 @@ CEILINGS = {
     "Python in tokenizer/, tokens": 31_828,
     "Python in shards/, tokens": 16_814,
     "Python in train/, tokens": 64_535,
-    "Python in app/, tokens": 27_677,
+    "Python in app/, tokens": 27_675,
     "modules": 317,
     "settings": 142,
     "C++, lines": 9375,

@@ -49,16 +49,16 @@ class BuildLayout:
     @classmethod
     def of(cls, settings: BuildSettings) -> BuildLayout:
         """Return the layout of a config; a sample's folder is beside the whole build's, with the share in its name."""
-        sample = settings.sample_of()
-        if sample is None:
+        if (sample := settings.sample_of()) is None:
             return cls(settings.out)
-        return cls(f"{settings.out.rstrip('/')}-sample-{sample.percent:.12g}-percent", settings.out)
+        percent = str(sample)[:-1]
+        return cls(f"{settings.out.rstrip('/')}-sample-{percent}-percent", settings.out)
 
     @classmethod
     def existing(cls, root: str) -> BuildLayout:
         """Return the layout of the build in `root`; InputError when it contains no part set of a build."""
         layout = cls(root)
-        if not any(Folder(getattr(layout, name)).exists(MANIFEST) for name in ("links", "documents", "corpus")):
+        if not any(Folder(getattr(layout, name)).exists(MANIFEST) for name in SETS):
             raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
         return layout
 

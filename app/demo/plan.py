@@ -9,7 +9,7 @@ import hashlib
 import html
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,7 +61,7 @@ class Plan:
 
     port: int
     plain: tuple[Planted, ...]
-    planted: tuple[Planted, ...] = field(default=())
+    planted: tuple[Planted, ...]
 
     @property
     def all(self) -> tuple[Planted, ...]:

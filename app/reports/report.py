@@ -28,7 +28,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet, RunFacts
 from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder, strict_json
-from webtext.base.web.urls import registrable_domain
+from webtext.base.web.urls import canonical_url, registrable_domain
 from webtext.clean.dedup.losses import known_losses
 from webtext.train.metrics import METRICS, read_metrics
 
@@ -174,7 +174,7 @@ def _dropped(
     for row in _rows(dropped, DECISION.names) if dropped else ():
         reason = (row["stage"], row["reason"])
         counts[reason] += 1
-        domains[registrable_domain(row["url"] or "") or "unknown"] += 1
+        domains[registrable_domain(canonical_url(row["url"] or "") or "") or "unknown"] += 1
         chosen = samples.setdefault(reason, [])
         chosen.append(row)
         if len(chosen) > 2 * SAMPLES_PER_REASON:

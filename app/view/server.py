@@ -139,7 +139,7 @@ class Viewer(ThreadingHTTPServer):
             trace=trace,
             cluster=cluster,
             members=dropped[:CLUSTER_MEMBERS],
-            posts=[post for link in trace.links or [row] for post in link.get("posts") or ()],
+            posts=[post for link in trace.links or [row] for post in link["posts"]],
             text=text or "removed on request",
             tokens=self._tokens(text),
         )

@@ -18,6 +18,8 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import with_check
 from webtext.base.parts.schemas import SCHEMAS
 
+from .conftest import write_set
+
 
 @pytest.fixture
 def build(written_build: Path) -> Build:
@@ -59,6 +61,8 @@ def test_a_set_without_parts_has_its_columns(build: Build, tmp_path: Path) -> No
 def test_a_folder_that_is_no_build_and_a_set_not_made_yet_say_so(only_links: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no build in"):
         webtext.open(str(tmp_path))
+    write_set(tmp_path / "pages", "pages", [[]])  # all that a sample has while its pages are fetched
+    assert webtext.open(str(tmp_path)).pages.count_rows() == 0
     build = webtext.open(str(only_links))
     with pytest.raises(InputError, match="part set .* doesn't exist"):
         _ = build.corpus

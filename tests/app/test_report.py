@@ -275,7 +275,7 @@ def test_a_sample_tells_its_path_and_clusters_are_counted_by_size(report: dict[s
 
 
 def test_the_domains_that_lost_most_are_named(tmp_path: Path) -> None:
-    urls = ["http://a.example.com/", "http://c.example.com/x", "http://example.org/", None, "not a URL"]
+    urls = ["http://a.example.com/", "http://c.Example.com?/x", "http://example.org/", None, "not a URL"]
     rows = [{"id": f"{n:032x}", "url": url, "stage": "filter", "reason": "too_few_words"} for n, url in enumerate(urls)]
     write_set(tmp_path / "corpus", "corpus", [[]])
     write_set(tmp_path / "dropped", "dropped", [rows])

@@ -155,7 +155,6 @@ def config(tmp_path: Path, text: str) -> BuildConfig:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('links = ["a"]\nsample = "0%"', "more than 0% and at most 100%"),
         ('links = ["a"]\nsample = "0.1"', "a percent sign is missing"),
         ('links = ["a"]\nsample = 0.1', "expected a string"),
         ('pages = ["a"]\nsample = "1%"', "only links can be sampled"),
@@ -169,8 +168,8 @@ def test_bad_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
 
 def test_the_folder_says_what_it_is(tmp_path: Path) -> None:
     assert BuildLayout.of(
-        config(tmp_path, '[build]\nlinks = ["a"]\nout = "b/"\nsample = "0.10%"\n')["build"]
-    ) == BuildLayout("b-sample-0.1-percent", "b/")
+        config(tmp_path, '[build]\nlinks = ["a"]\nout = "b/"\nsample = "0.000010%"\n')["build"]
+    ) == BuildLayout("b-sample-0.00001-percent", "b/")
 
 
 @pytest.mark.parametrize("sample", ["0%", "0.1", "150%"])

@@ -80,13 +80,10 @@ def test_canonical_urls_of_the_vectors_are_idempotent_and_bare(vectors: list[dic
     ("raw", "expected"),
     [
         ("http://Example.COM", "http://example.com/"),
-        ("HTTPS://example.com:443/a", "https://example.com/a"),
         ("http://example.com:8080/a", "http://example.com:8080/a"),
         ("http://example.com./a", "http://example.com./a"),
         ("  http://example.com/a b\t\n", "http://example.com/a%20b"),
         ("http://exa\tmple.com/a\r\nb", "http://example.com/ab"),
-        ("http://user:secret@example.com/", "http://example.com/"),
-        ("http://example.com/a#part", "http://example.com/a"),
         ("http://example.com/a?#", "http://example.com/a?"),
         ("http://example.com\\a", "http://example.com/a"),
         ("http://münchen.de/ä", "http://xn--mnchen-3ya.de/%C3%A4"),
