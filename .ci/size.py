@@ -18,10 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_412,
+    "Python, lines": 44_411,
     "Python in base/, lines": 8188,
     "Python in crawl/, lines": 9081,
-    "Python in clean/, lines": 8002,
+    "Python in clean/, lines": 8001,
     "Python in tokenizer/, lines": 4715,
     "Python in shards/, lines": 2441,
     "Python in train/, lines": 8371,

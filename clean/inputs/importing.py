@@ -255,8 +255,6 @@ def _document(record: ImportedRow) -> dict[str, Any] | Dropped | Refused:
         return Refused("karma_not_integer", f"karma is {karma!r}"[:200])
     if isinstance(split, Refused):
         return split
-    if any(is_longer(value) for value in values.values() if isinstance(value, str)):
-        return Dropped(TOO_MANY_BYTES)
     text = clean_text(text)
     if not text.strip():
         return Dropped("empty_text")
@@ -264,6 +262,8 @@ def _document(record: ImportedRow) -> dict[str, Any] | Dropped | Refused:
     if record.task.scrubs:
         (text, *stated), counts = zip(*(scrub(each) for each in (text, *stated)), strict=True)
         n_scrubbed = sum(counts)
+    if any(is_longer(value) for value in (text, *values.values()) if isinstance(value, str)):
+        return Dropped(TOO_MANY_BYTES)
     canonical = canonical_url(url) if url else None
     language, score = detect_language(text) or (None, None)
     return {

@@ -137,7 +137,7 @@ class RuleSettings:
                 values.pop(reason, None)
                 continue
             try:
-                values[reason] = float(value)
+                values[reason] = float(value.lower().replace("nan", "none"))  # nothing is above or below NaN
             except ValueError:
                 raise ConfigError(
                     f"rule {change!r} in [clean.rules] is not of the form rule=number or rule=none"

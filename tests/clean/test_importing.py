@@ -342,14 +342,15 @@ def test_a_dataset_with_a_small_file_of_gigabytes_is_rejected_with_its_name(tmp_
 
 def test_clean_run_takes_files_of_documents_and_a_documents_set(tmp_path: Path, clean: Callable[..., str]) -> None:
     lines = [{"text": article(i) + f" Write to somebody{i}@example.org today."} for i in range(3)]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    too_long = {"text": "a@b.co " * 1_400_000}  # but only once it is scrubbed
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, [*lines, too_long])))
 
     def answer(*arguments: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(clean("run", *arguments, "--json", "--workers", "1"))
         return found
 
     of_file = answer(str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "one"), "--set", "clean.extract.scrub=true")
-    assert (of_file["rows"]["kept"], of_file["documents"]) == (3, 3)
+    assert (of_file["rows"]["kept"], of_file["rows"]["dropped"], of_file["documents"]) == (3, {"too_many_bytes": 1}, 3)
     documents = PartSet.open(str(tmp_path / "one/documents"), "documents")
     assert [row["n_scrubbed"] for row in rows(documents)] == [1, 1, 1]
     of_set = answer(str(tmp_path / "one/documents"), "--out", str(tmp_path / "two"))

@@ -130,7 +130,6 @@ def test_without_its_corpus_an_index_has_no_urls(kept, tmp_path):
         ({"seed": 2}, "'seed': 2"),
         ({"scheme": "legacy"}, "'scheme': 'legacy'"),
         ({"hashvalues": np.zeros((32, 64), np.uint32)}, r"\(32, 64\)"),
-        ({"hashvalues": np.zeros((3, 128), np.uint32)}, r"32 keys, hashvalues uint32 \(3, 128\)"),
         ({"hashvalues": np.zeros((32, 128))}, "float64"),
         ({"keys": np.array([{}] * 32)}, "allow_pickle=False"),
     ],
@@ -140,7 +139,7 @@ def test_arrays_that_are_not_our_signatures_are_an_error(changed, said, tmp_path
         ask(tmp_path, "some text", index=saved(tmp_path / "mine.npz", **changed))
 
 
-def test_a_pickled_index_is_not_loaded(tmp_path):
+def test_a_pickled_index_is_not_loaded_and_a_damaged_one_is_an_error(tmp_path):
     class Trap:
         def __reduce__(self) -> tuple[Any, ...]:
             return (tmp_path / "sprung").touch, ()
@@ -148,9 +147,12 @@ def test_a_pickled_index_is_not_loaded(tmp_path):
     (tmp_path / "mine.npz").write_bytes(pickle.dumps(Trap()))
     with pytest.raises(InputError, match=r"no signatures to compare: .*pickled"):
         ask(tmp_path, "some text", index=tmp_path / "mine.npz")
-    np.savez(tmp_path / "other.npz", keys=["a"])
-    with pytest.raises(InputError, match="hashvalues is not a file"):
-        ask(tmp_path, "some text", index=tmp_path / "other.npz")
+    np.savez_compressed(tmp_path / "other.npz", keys=["a"])
+    data = (tmp_path / "other.npz").read_bytes()
+    for given, said in ((data, "hashvalues is not a file"), (data[:58] + b"\xff" + data[59:], "decompressing")):
+        (tmp_path / "other.npz").write_bytes(given)
+        with pytest.raises(InputError, match=said):
+            ask(tmp_path, "some text", index=tmp_path / "other.npz")
     assert not (tmp_path / "sprung").exists()
 
 

@@ -199,6 +199,7 @@ def test_rules_can_be_changed_added_and_switched_off() -> None:
         ({"rule": ("too_few_word=3",)}, "did you mean 'too_few_words'"),
         ({"rule": ("too_few_words=many",)}, "rule=number"),
         ({"rule": ("too_few_words",)}, "rule=number"),
+        ({"rule": ("too_few_words=NaN",)}, "rule=number"),
     ],
 )
 def test_an_unknown_or_invalid_rule_is_a_config_error(settings: dict[str, object], message: str) -> None:
