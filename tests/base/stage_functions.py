@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import time
+from pathlib import Path
 from typing import Any
 
 from webtext.base.errors import InputError, missing_extra
@@ -49,3 +50,12 @@ def double(context: PartContext, task: PartTask) -> None:
 def decision(number: int, value: float) -> dict[str, Any]:
     """Return a row of the kind 'dropped', which is the simplest one."""
     return {"id": str(number), "stage": "filter", "reason": "planted", "value": float(value), "text_start": ""}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of each file in a folder, by its path there, except what a run says of itself."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "run.json"
+    }

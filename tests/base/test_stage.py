@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import stage_functions  # noqa: E402
+from stage_functions import files  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +54,6 @@ def double(folder: Path, made: Sequence[PartTask], run: Run, version: int = 1) -
         parents=[],
         run=run,
     )
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "run.json"
-    }
 
 
 def test_every_record_is_kept_or_dropped_or_failed(tmp_path: Path, run: Run) -> None:

@@ -20,9 +20,10 @@ from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.workers.local_engine import LocalEngine
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "base")]
 
 import killed_functions  # noqa: E402
+from stage_functions import files  # noqa: E402
 
 PARTS = [range(0, 6), range(6, 12)]
 
@@ -82,14 +83,6 @@ def undisturbed(tmp_path: Path) -> Path:
     (tmp_path / "undisturbed-work").mkdir()
     make(tmp_path / "undisturbed", tmp_path / "undisturbed-work", {})
     return tmp_path / "undisturbed"
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "run.json"
-    }
 
 
 @pytest.mark.slow

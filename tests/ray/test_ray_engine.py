@@ -34,6 +34,7 @@ for place in (HERE, HERE.parent / "base"):
 import ray_functions  # noqa: E402
 import worker_functions as work  # noqa: E402
 from ray_nodes import Nodes, children, raylet, until  # noqa: E402
+from stage_functions import files  # noqa: E402
 
 SMALL = WorkerLimits(record_seconds=60, memory_bytes=300 << 20)
 
@@ -335,11 +336,3 @@ def numbered(out: Path, run: Run, n_parts: int = 1, **payload: str) -> PartSet:
         parents=[],
         run=run,
     )["out"]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "run.json"
-    }
