@@ -243,14 +243,19 @@ class Tracer:
 def _rules_of(signals: PartSet | None, corpus: PartSet | None, identifier: str) -> list[Row]:
     """Return one row per rule of the corpus's recipe: rule, column, value, bound ('min' or 'max'), threshold, drops.
 
-    Empty when the build has no signals or applied no rules.
+    Empty when the build has no signals, applied no rules, applied rules of another version, or couldn't measure the document.
     """
-    settings = corpus.recipe["settings"].get("rules") if corpus is not None else None
     row = next(find_rows(signals, "id", [identifier]), None)
-    if row is None or not isinstance(settings, dict):
-        return []
-    thresholds = from_table(RuleSettings, settings, "clean.rules").thresholds()
-    return [_said(row, reason, threshold) for reason, threshold in thresholds.items()]
+    return [_said(row, *each) for each in thresholds_of(corpus).items()] if row and not row["failed"] else []
+
+
+def thresholds_of(corpus: PartSet | None) -> dict[str, float]:
+    """Return the thresholds that a corpus was made with, by rule; empty for unknown rules of another version."""
+    recorded = corpus.recipe["settings"].get("rules") if corpus is not None else None
+    try:
+        return from_table(RuleSettings, recorded, "clean.rules").thresholds() if isinstance(recorded, dict) else {}
+    except ConfigError:
+        return {}
 
 
 def _said(row: Row, reason: str, threshold: float) -> Row:

@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 
 from webtext.app.chain import BuildLayout
-from webtext.app.inspect.trace import Tracer, find_rows, open_if_there
+from webtext.app.inspect.trace import Tracer, find_rows, open_if_there, thresholds_of
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES, curve
 from webtext.app.reports.report_html import report_page
-from webtext.app.reports.signals import histograms, moved_rules, thresholds_of
+from webtext.app.reports.signals import histograms, moved_rules
 from webtext.base.errors import InputError
 from webtext.base.html_pages.charts import thinned
 from webtext.base.parts.counts import Counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.config import from_table
-from webtext.base.errors import ConfigError
-from webtext.base.parts.partset import PartSet
-from webtext.clean.rules.thresholds import RULES, RuleSettings
+from webtext.app.inspect.trace import thresholds_of
+from webtext.base.parts.partset import Part, PartSet
+from webtext.clean.rules.thresholds import RULES
 
-FIRST_BOUND, BOUND_RATIO, BINS = 8, 1.5, 28
-BOUNDS = np.array([round(FIRST_BOUND * BOUND_RATIO**i) for i in range(BINS)], np.float64)
+BOUNDS = np.array([round(8 * 1.5**i) for i in range(28)], np.float64)
 """Upper bounds of the bins in words; geometric, so that short and long documents both show."""
 COUNT_BOUNDS = np.concatenate([np.arange(10), np.unique(np.round(np.geomspace(10, 10_000, 20)))])
 RATIO_BOUNDS = np.round(np.linspace(0, 1, 41), 3)
@@ -26,21 +24,12 @@ FACTORS = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 2.0)
 """Multiples of the present threshold."""
 
 
-def thresholds_of(corpus: PartSet | None) -> dict[str, float]:
-    """Return the thresholds that a corpus was made with, by rule; empty for unknown rules of another version."""
-    recorded = corpus.recipe["settings"].get("rules") if corpus is not None else None
-    try:
-        return from_table(RuleSettings, recorded, "clean.rules").thresholds() if isinstance(recorded, dict) else {}
-    except ConfigError:
-        return {}
-
-
 def moved_rules(signals: PartSet | None, corpus: PartSet | None, dropped: PartSet | None) -> list[dict[str, Any]]:
     """Return how many documents each rule of the corpus drops at other thresholds; empty without signals.
 
     `drops` counts the documents on the rule's wrong side, also those that another rule names as the reason. `alone` are
     those that nothing else drops: no other rule, vote, language or removal list. `moved` has
-    [threshold, documents dropped] for each of FACTORS.
+    [threshold, documents dropped] for each of FACTORS. A document that couldn't be measured isn't counted.
     """
     thresholds = thresholds_of(corpus)
     if signals is None or not thresholds:
@@ -51,7 +40,7 @@ def moved_rules(signals: PartSet | None, corpus: PartSet | None, dropped: PartSe
     for part in signals.parts:
         gone = _dropped(dropped, part.index)
         elsewhere = gone.filter(pc.invert(pc.is_in(gone["reason"], pa.array(list(thresholds)))))["id"].combine_chunks()
-        for batch in signals.batches(part, ["id", *columns]):
+        for batch in _measured(signals, part, ["id", *columns]):
             is_elsewhere = pc.is_in(batch.column("id"), elsewhere).to_numpy(zero_copy_only=False)
             values = {name: batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64) for name in columns}
             drops = {}
@@ -70,7 +59,7 @@ def moved_rules(signals: PartSet | None, corpus: PartSet | None, dropped: PartSe
             "threshold": threshold,
             "drops": int(moved[name][FACTORS.index(1.0)]),
             "alone": alone[name],
-            "moved": [[factor * threshold, int(n)] for factor, n in zip(FACTORS, moved[name], strict=True)],
+            "moved": [[factor * threshold, n] for factor, n in zip(FACTORS, moved[name].tolist(), strict=True)],
         }
         for name, threshold in thresholds.items()
     ]
@@ -78,10 +67,15 @@ def moved_rules(signals: PartSet | None, corpus: PartSet | None, dropped: PartSe
 
 def _dropped(dropped: PartSet | None, index: int) -> pa.Table:
     """Return id and reason of the documents dropped from part `index`; a set without them has another number of parts."""
-    parts = [part for part in dropped.parts if part.index == index] if dropped is not None else []
-    if dropped is None or not parts:
-        return pa.table({name: pa.array([], pa.string()) for name in ("id", "reason")})
-    return dropped.table(parts[0], ["id", "reason"])
+    if dropped is not None and (parts := [part for part in dropped.parts if part.index == index]):
+        return dropped.table(parts[0], ["id", "reason"])
+    return pa.table({name: pa.array([], pa.string()) for name in ("id", "reason")})
+
+
+def _measured(signals: PartSet, part: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part; without those of documents that failed, whose zeros are no values."""
+    for batch in signals.batches(part, ["failed", *columns]):
+        yield batch.filter(batch["failed"].is_null())
 
 
 def _drops(name: str, values: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.bool_]:
@@ -106,7 +100,7 @@ def histograms(
 
     Each has `column`, `bins` of [upper bound, kept, dropped], and `thresholds` of [rule, threshold].
     The columns are n_words, language_score, and those of the rules in `thresholds`. A document whose value is unknown is in
-    no bin. Part n of the signals has the same documents as part n of dropped.
+    no bin, nor is one that couldn't be measured. Part n of the signals has the same documents as part n of dropped.
     """
     if signals is None or dropped is None:
         return [None], 0
@@ -115,7 +109,7 @@ def histograms(
     n_characters = 0
     for part in signals.parts:
         gone = _dropped(dropped, part.index)["id"].combine_chunks()
-        for batch in signals.batches(part, ["id", "n_characters", *columns]):
+        for batch in _measured(signals, part, ["id", "n_characters", *columns]):
             is_gone = pc.is_in(batch.column("id"), gone).to_numpy(zero_copy_only=False)
             n_characters += int(batch.column("n_characters").to_numpy()[~is_gone].sum())
             for name in columns:
@@ -123,7 +117,7 @@ def histograms(
     found: list[dict[str, Any] | None] = [
         {
             "column": name,
-            "bins": [[float(b), int(n), int(m)] for b, n, m in zip(bounds_of(name), *counts[name], strict=True)],
+            "bins": [list(each) for each in zip(bounds_of(name).tolist(), *counts[name].tolist(), strict=True)],
             "thresholds": [[rule, value] for rule, value in thresholds.items() if RULES[rule].column == name],
         }
         for name in columns

@@ -16,6 +16,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from jsonschema import Draft202012Validator
 
+from webtext.app.inspect.trace import Tracer
 from webtext.app.main import run
 from webtext.app.reports.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
 from webtext.app.reports.report_charts import histogram, karma_by_year, loss_curves, sankey
@@ -239,15 +240,21 @@ def test_a_moved_rule_drops_what_a_loop_over_the_signals_counts(tmp_path: Path) 
 
 
 def test_a_rule_drops_alone_no_document_that_something_else_drops_too(tmp_path: Path) -> None:
-    """Three documents are too short: one only so, one in another language too, and one that a removal list names."""
+    """Three documents are too short: one only so, one in another language too, and one that a removal list names.
+
+    A fourth one could not be measured: its zeros are no values.
+    """
     rows = [{"id": f"{n:032x}", "n_words": 5, "mean_word_length": 4.0} for n in range(3)]
-    write_set(tmp_path / "signals", "signals", [rows])
+    write_set(tmp_path / "signals", "signals", [[*rows, {"id": "f" * 32, "failed": "too_many_bytes"}]])
     write_set(tmp_path / "corpus", "corpus", [[]], settings={"rules": {"profile": "minimal", "rule": []}})
     gone = zip(rows, ("too_few_words", "other_language", "removed_url"), strict=True)
     write_set(tmp_path / "dropped", "dropped", [[{"id": row["id"], "reason": reason} for row, reason in gone]])
+    write_set(tmp_path / "documents", "documents", [[{"id": "f" * 32}]])
+    assert Tracer(str(tmp_path)).why("f" * 32).rules == []
     report = make_report(str(tmp_path))
     (words,) = report["rules"]
     assert (words["drops"], words["alone"]) == (3, 1)
+    assert [each for each in report["lengths"]["bins"] if any(each[1:])] == [[8, 0, 3]]
     assert words["alone"] <= next(row["records"] for row in report["dropped"] if row["reason"] == "too_few_words")
 
 
@@ -282,11 +289,14 @@ def test_the_domains_that_lost_most_are_named(tmp_path: Path) -> None:
     assert make_report(str(tmp_path))["dropped_domains"] == [("example.com", 2), ("unknown", 2), ("example.org", 1)]
 
 
-def test_rules_of_another_version_are_left_out(tmp_path: Path) -> None:
+def test_rules_of_another_version_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_set(tmp_path / "documents", "documents", [[{"id": "a" * 32}]])
     write_set(tmp_path / "signals", "signals", [[{"id": "a" * 32}]])
     settings = {"rules": {"profile": "minimal", "rule": ["too_purple=1"]}}
     write_set(tmp_path / "corpus", "corpus", [[]], settings=settings)
     assert make_report(str(tmp_path))["rules"] == []
+    assert run(["inspect", "doc", str(tmp_path), "a" * 32, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rules"] == []
 
 
 class _Page(HTMLParser):
