@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from webtext.base.errors import InputError
 from webtext.base.parts.recipe import with_check
-from webtext.train.checkpoint.checkpoint import Checkpoint, load_model, open_checkpoint
+from webtext.train.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from webtext.train.checkpoint.storage import PieceReader, share_of
 
 Save = Callable[..., Checkpoint]
@@ -114,25 +114,6 @@ def test_a_pickle_instead_of_a_file_is_rejected_and_runs_nothing(
     assert not proof.exists()
 
 
-def test_dcps_own_format_is_not_a_checkpoint_and_its_metadata_is_not_opened(tmp_path: Path, save: Save) -> None:
-    """`.metadata` is a pickle to torch's own reader, which loads it without asking."""
-    proof = tmp_path / "it-ran"
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    (folder / ".metadata").write_bytes(pickle.dumps(Payload(proof)))
-    (folder / "__0_0.distcp").write_bytes(pickle.dumps(Payload(proof)))
-    with pytest.raises(InputError, match="contains no model"):
-        load_model(folder)
-    ours = save(tmp_path, 1, STORED)
-    (ours.path / ".metadata").write_bytes(pickle.dumps(Payload(proof)))
-    tensors = zeros()
-    ours.read(tensors)
-    assert torch.equal(tensors["model.matrix"], STORED["model.matrix"])
-    assert not proof.exists()
-    pickle.loads((folder / ".metadata").read_bytes())
-    assert proof.exists()  # it would have run
-
-
 def test_nothing_is_unpickled_while_a_checkpoint_is_read(tmp_path: Path, save: Save) -> None:
     """Python's audit hooks see every class that an unpickler looks up, and every call of exec and compile."""
     path = save(tmp_path, 1, STORED).path
@@ -153,15 +134,6 @@ def test_nothing_is_unpickled_while_a_checkpoint_is_read(tmp_path: Path, save: S
 
 def shapes() -> dict[str, tuple[list[int], str]]:
     return {name: (list(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in STORED.items()}
-
-
-def test_the_layout_of_an_older_checkpoint_is_not_read(tmp_path: Path, save: Save) -> None:
-    """Whatever it says: the files' headers decide."""
-    hostile = rewrite(save(tmp_path, 1, STORED), "layout.json", pickle.dumps(Payload(tmp_path / "it-ran")))
-    tensors = zeros()
-    hostile.read(tensors)
-    assert all(torch.equal(tensors[name], tensor) for name, tensor in STORED.items())
-    assert not (tmp_path / "it-ran").exists()
 
 
 @pytest.mark.parametrize(

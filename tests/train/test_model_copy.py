@@ -17,7 +17,7 @@ def test_what_is_uploaded_is_downloaded_and_only_changes_are_uploaded(monkeypatc
     copy = ModelCopy(url)
     assert list(copy.path.iterdir()) == []
     (copy.path / STEP).mkdir(parents=True)
-    for name in ("state.json", "model-00000.safetensors", "layout.json"):
+    for name in ("state.json", "optimizer-00000.safetensors", "model-00000.safetensors"):
         (copy.path / STEP / name).write_text(name)
     (copy.path / "metrics.jsonl").write_text("1\n")
     (copy.path / "checkpoints/.step-000002.tmp").mkdir()
@@ -25,7 +25,8 @@ def test_what_is_uploaded_is_downloaded_and_only_changes_are_uploaded(monkeypatc
     publish = Folder.publish
     monkeypatch.setattr(Folder, "publish", lambda *a: (put.append(a[2]), publish(*a)))
     copy.upload()
-    names = [f"{STEP}/layout.json", f"{STEP}/model-00000.safetensors", f"{STEP}/state.json", "metrics.jsonl"]
+    written = ("model-00000.safetensors", "optimizer-00000.safetensors", "state.json")
+    names = [*(f"{STEP}/{name}" for name in written), "metrics.jsonl"]
     assert put == names == Folder(url).names_within()
     assert (ModelCopy(url).path / STEP / "state.json").read_text() == "state.json"
     put.clear()
@@ -42,12 +43,16 @@ def test_what_is_uploaded_is_downloaded_and_only_changes_are_uploaded(monkeypatc
 
 def test_a_checkpoint_whose_upload_was_cut_short_does_not_count_and_is_removed() -> None:
     folder = Folder("memory://models/half")
-    for name in ("step-000001/layout.json", "step-000001/state.json", "step-000002/layout.json"):
+    for name in (
+        "step-000001/model-00000.safetensors",
+        "step-000001/state.json",
+        "step-000002/model-00000.safetensors",
+    ):
         folder.write_bytes(f"checkpoints/{name}", b"{}")
     copy = ModelCopy(folder.url)
     assert [path.name for path in (copy.path / "checkpoints").iterdir()] == ["step-000001"]
     copy.upload()
-    assert folder.names_within() == [f"{STEP}/layout.json", f"{STEP}/state.json"]
+    assert folder.names_within() == [f"{STEP}/model-00000.safetensors", f"{STEP}/state.json"]
 
 
 def test_names_that_would_leave_the_copy_are_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ FORMAT = 2
 STATE = "state.json"
 MODEL, OPTIMIZER = "model.", "optimizer."  # prefixes of tensor names
 _NAME = re.compile(r"step-(\d{6,})")
-_FILE = re.compile(r"layout\.json|[a-z]+-\d{5,}\.safetensors")
+_FILE = re.compile(r"[a-z]+-\d{5,}\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
