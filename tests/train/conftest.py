@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import SetWriter
@@ -192,6 +192,14 @@ def small_files() -> Iterator[None]:
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     signal.signal(signal.SIGXFSZ, signal_before)
+
+
+@pytest.fixture
+def alone() -> Iterator[distributed.ProcessGroup]:
+    """A process group of this process alone."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    yield distributed.group.WORLD
+    distributed.destroy_process_group()
 
 
 @pytest.fixture

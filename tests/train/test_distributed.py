@@ -10,12 +10,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from small_runs import flags, losses
-from torch.distributed import HashStore
+from torch.distributed import HashStore, ProcessGroup, distributed_c10d
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train import distributed
-from webtext.train.distributed import gpu_of, join_world, require_own_gpus
+from webtext.train.checkpoint.saver import CheckpointSaver
+from webtext.train.data.windows import WindowRules
+from webtext.train.distributed import HANG_TIMEOUT, World, gpu_of, join_world, require_own_gpus
+from webtext.train.mesh import MeshShape
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.initialization import drawn
+from webtext.train.run.trainer import make_engine
+from webtext.train.settings import MachineSettings, TrainSettings
 
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8}
 FLAGS = flags(
@@ -28,6 +35,20 @@ ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
 def command(tokens: str, out: Path, *more: str) -> list[str]:
     return ["train", "run", tokens, "--out", str(out), *FLAGS, "--quiet", *more]
+
+
+def test_every_group_of_a_run_waits_equally_long_for_a_hung_process(
+    alone: ProcessGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's own time-outs are 10 and 30 minutes."""
+    monkeypatch.setattr(MachineSettings, "mesh_shape", lambda *_: MeshShape())
+    world, settings = World(0, 2, torch.device("cpu")), TrainSettings.of(**SHAPE)
+    model = GPT2(config := settings.config(64))
+    make_engine(model, settings, WindowRules(), world, torch.float32, drawn(config, 0))
+    with CheckpointSaver(tmp_path, world, keep=1):
+        groups = distributed_c10d._world.pg_map
+        assert {group._get_backend(world.device).options._timeout for group in groups} == {HANG_TIMEOUT}
+        assert len(groups) == 2
 
 
 MUON = "--set train.optimizer.optimizer=muon --set train.optimizer.muon_learning_rate=0.003"

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import pytest
 import torch
 from counted_device import CountedDevice
 from torch import Tensor, distributed
-from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.parallel import tensor_parallel
 from webtext.train.parallel.tensor_parallel import vocab_parallel_loss, vocab_parallel_losses
 
 N_TOKENS, PADDED, WIDTH = 50, 64, 8
-
-
-@pytest.fixture
-def alone() -> Iterator[distributed.ProcessGroup]:
-    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    yield distributed.group.WORLD
-    distributed.destroy_process_group()
 
 
 def drawn() -> tuple[Tensor, Tensor, Tensor]:

@@ -58,6 +58,4 @@ def local_model(place: str | os.PathLike[str]) -> Path:
     return folder.local_path() if folder.is_local else _copy(folder.url).path
 
 
-@functools.cache
-def _copy(url: str) -> ModelCopy:
-    return ModelCopy(url)
+_copy = functools.cache(ModelCopy)

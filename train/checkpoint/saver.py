@@ -26,7 +26,7 @@ from webtext.base.storage import make_folder, no_space_is_an_error
 from webtext.train.checkpoint import checkpoint as checkpoints
 from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.checkpoint.storage import shards_of, share_of, write_pieces
-from webtext.train.distributed import World
+from webtext.train.distributed import HANG_TIMEOUT, World
 from webtext.train.host_memory import HostMemory
 from webtext.train.shape import GPT2Config
 
@@ -51,7 +51,7 @@ class CheckpointSaver:
         device = self.world.device  # a thread begins with GPU 0 as its own, and would take memory there
         self._thread = ThreadPoolExecutor(1, "checkpoint", torch.get_device_module(device).set_device, (device,))
         # A separate group, because the run communicates during a save; gloo, because the data is in host memory.
-        self._group = distributed.new_group(backend="gloo") if self.world.size > 1 else None
+        self._group = distributed.new_group(backend="gloo", timeout=HANG_TIMEOUT) if self.world.size > 1 else None
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

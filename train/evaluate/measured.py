@@ -71,10 +71,10 @@ class Measured:
     def check_same_checkpoint(self, world: World) -> None:
         """Raise MachineError in all processes if one found another checkpoint in the folder than process 0."""
         found = world.gather((self.facts.get("step"), self.facts.get("files")))
-        for rank, (step, files) in enumerate(found):
-            if (step, files) != found[0]:
+        for rank, each in enumerate(found):
+            if each != found[0]:
                 raise MachineError(
-                    f"rank {rank} reads step {step} of '{self.path}', and rank 0 step {found[0][0]}",
+                    f"rank {rank} reads step {each[0]} of '{self.path}', and rank 0 step {found[0][0]}",
                     "name one checkpoint folder, or rerun when all hosts see the newest one",
                 )
 

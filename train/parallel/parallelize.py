@@ -20,11 +20,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import new_subgroups_by_enumeration
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from webtext.train.data.windows import WindowRules, Windows
+from webtext.train.distributed import HANG_TIMEOUT
 from webtext.train.engine import Engine
 from webtext.train.mesh import LARGEST_GATHERED, MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.model.gpt2 import GPT2
@@ -74,12 +76,16 @@ class ParallelModel(Engine):
         named = (stage.model.named_parameters() for stage in self.stages.values())
         self._pieces = dict(itertools.chain(*named))  # DTensors where data ranks share
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
-        self._stored_mesh = _in_order_of_splitting(mesh["dp", "fsdp", "tp"])
+        split = ("tp", "dp", "fsdp")  # in this order: FSDP2 shards the parts that tensor parallel made
+        ranks = mesh["dp", "fsdp", "tp"].mesh.permute(2, 0, 1).contiguous()
+        self._stored_mesh = DeviceMesh.from_group(
+            list(map(mesh.get_group, split)), device.type, ranks, mesh_dim_names=split
+        )
         self._pipelines: dict[tuple[bool, int], Pipeline] = {}
         self._tied_pair: distributed.ProcessGroup | None = None  # of the ranks with the tied weight's two copies
         if shape.pp > 1:
             pairs = [[first, last] for first, *_, last in mesh.mesh.flatten(1).T.tolist()]
-            self._tied_pair, _ = distributed.new_subgroups_by_enumeration(pairs)  # type: ignore[no-untyped-call]
+            self._tied_pair, _ = new_subgroups_by_enumeration(pairs, HANG_TIMEOUT)  # type: ignore[no-untyped-call]
 
     def _shard(self, stage: Stage) -> None:
         """Shard block by block, so that one block's gradients are sent while the next one's are computed.
@@ -256,13 +262,6 @@ def _batches(windows: Windows, size: int, data_rank: int, n_data: int) -> Iterat
                 tokens_bt[row, : len(tokens)] = tokens
                 is_scored_bt[row, len(tokens) - 1 - n_scored : len(tokens) - 1] = True
         yield torch.from_numpy(tokens_bt), torch.from_numpy(is_scored_bt)
-
-
-def _in_order_of_splitting(mesh: DeviceMesh) -> DeviceMesh:
-    """Return the mesh ["dp", "fsdp", "tp"] as ["tp", "dp", "fsdp"]: FSDP2 shards the parts that tensor parallel made."""
-    groups = [mesh.get_group(axis) for axis in ("tp", "dp", "fsdp")]
-    ranks = mesh.mesh.permute(2, 0, 1).contiguous()
-    return DeviceMesh.from_group(groups, mesh.device_type, ranks, mesh_dim_names=("tp", "dp", "fsdp"))
 
 
 def _part(tensor: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:

@@ -18,8 +18,9 @@ from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 
-@contextlib.contextmanager
-def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World) -> Iterator[None]:
+def memory_is_an_error(
+    config: GPT2Config, settings: TrainSettings, world: World
+) -> contextlib.AbstractContextManager[None]:
     """Raise MachineError if a run gets too little memory, with the largest smaller microbatch that should fit."""
 
     def explained() -> tuple[str, str]:
@@ -28,8 +29,7 @@ def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World
         choice = advice(config, on_device, shape, memory_bytes(world))
         return what, f"choose {choice}; 'webtext train plan' estimates what a run takes"
 
-    with _no_memory_is_an_error(explained):
-        yield
+    return _no_memory_is_an_error(explained)
 
 
 def batch_memory_is_an_error(what: str, size: int, option: str) -> contextlib.AbstractContextManager[None]:

@@ -26,7 +26,7 @@ from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import Source, make_sampler
 from webtext.train.data.windows import WindowRules, Windows
-from webtext.train.distributed import Termination, World
+from webtext.train.distributed import HANG_TIMEOUT, Termination, World
 from webtext.train.engine import Engine
 from webtext.train.metrics import metrics_log
 from webtext.train.model.attention import preferred_kernels
@@ -63,8 +63,11 @@ def make_engine(
         return Engine(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
 
-    shape, schedule = settings.machine.mesh_shape(world.size), settings.machine.pipeline_schedule
-    return ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=schedule, values=values)
+    shape, how = settings.machine.mesh_shape(world.size), settings.machine.pipeline_schedule
+    engine = ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=how, values=values)
+    for group in engine.mesh.get_all_groups():
+        group.set_timeout(HANG_TIMEOUT)  # torch's own: 10 minutes with NCCL, 30 with gloo
+    return engine
 
 
 class HeldOut:
