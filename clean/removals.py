@@ -46,7 +46,6 @@ from webtext.clean.steps import Batch, Cleaning, Step, Verdict, listed
 STAGE = "remove"
 REMOVED_ON_REQUEST = "removed_on_request"
 LINK_NOT_COLLECTED = "link_not_collected"
-LIST_KIND = "removal_list"
 
 COLUMNS = ("id", "link_ids", "url")
 BATCH_ROWS = 65_536
@@ -235,7 +234,7 @@ class RequestList:
 
     hash: str
     folder: Folder
-    kind: str = LIST_KIND
+    kind = "removal_list"
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ fineweb   FineWeb's recipe (Penedo et al. 2024): Gopher's rules, C4's without th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -137,9 +138,9 @@ class RuleSettings:
                 values.pop(reason, None)
                 continue
             try:
-                values[reason] = float(value.lower().replace("nan", "none"))  # nothing is above or below NaN
+                values[reason] = float(value)
+                if math.isnan(values[reason]):  # nothing is above or below it
+                    raise ValueError
             except ValueError:
-                raise ConfigError(
-                    f"rule {change!r} in [clean.rules] is not of the form rule=number or rule=none"
-                ) from None
+                raise ConfigError(f"{change!r} in [clean.rules] is neither rule=number nor rule=none") from None
         return {reason: values[reason] for reason in RULES if reason in values}
