@@ -26,6 +26,7 @@ from webtext.base.workers.local_engine import LocalEngine, TaskFailure, WorkerLi
 HERE = str(Path(__file__).parent)
 sys.path.append(HERE)
 import worker_functions as work  # noqa: E402
+from worker_functions import Heard  # noqa: E402
 
 SMALL = WorkerLimits(record_seconds=60, memory_bytes=300 << 20)  # no record is a minute of work on any machine
 PATIENCE = 120.0  # a guard against hanging; nothing is measured by it
@@ -35,27 +36,6 @@ PATIENCE = 120.0  # a guard against hanging; nothing is measured by it
 def engine() -> Iterator[LocalEngine]:
     with LocalEngine(2, SMALL) as engine:
         yield engine
-
-
-class Heard:
-    """What the engine reported."""
-
-    def __init__(self) -> None:
-        self.results: dict[int, Any] = {}
-        self.set_aside: dict[tuple[int, int], str] = {}
-
-    def map(
-        self, engine: LocalEngine, function: Callable[..., Any], tasks: list[Any], **more: Any
-    ) -> list[TaskFailure]:
-        return engine.map(function, tasks, on_done=self._done, on_set_aside=self._aside, **more)
-
-    def _done(self, index: int, result: Any) -> None:
-        assert index not in self.results, "a part was published twice"
-        self.results[index] = result
-
-    def _aside(self, index: int, position: int, cause: str) -> None:
-        assert (index, position) not in self.set_aside
-        self.set_aside[index, position] = cause
 
 
 @pytest.fixture

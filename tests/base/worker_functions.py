@@ -8,13 +8,34 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.workers.attempt import Attempt, Failed
+
+
+class Heard:
+    """What an engine reported."""
+
+    def __init__(self) -> None:
+        self.results: dict[int, Any] = {}
+        self.set_aside: dict[tuple[int, int], str] = {}
+        self.warnings: list[str] = []
+
+    def map(self, engine: Any, function: Callable[..., Any], tasks: list[Any], **more: Any) -> Any:
+        return engine.map(function, tasks, on_done=self._done, on_set_aside=self._aside, **more)
+
+    def _done(self, index: int, result: Any) -> None:
+        assert index not in self.results, "a part was published twice"
+        self.results[index] = result
+
+    def _aside(self, index: int, position: int, cause: str) -> None:
+        assert (index, position) not in self.set_aside
+        self.set_aside[index, position] = cause
 
 
 def process(attempt: Attempt, records: Sequence[str]) -> list[str]:

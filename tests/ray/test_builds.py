@@ -13,12 +13,11 @@ from webtext.app.main import run
 from webtext.base.parts.partset import PartSet
 
 HERE = Path(__file__).parent
-for place in (HERE, HERE.parent / "clean"):
+for place in (HERE, HERE.parent / "base", HERE.parent / "clean"):
     sys.path.append(str(place))
 from ray_nodes import Nodes  # noqa: E402
+from stage_functions import files  # noqa: E402
 from warc_files import article, site, write_pages  # noqa: E402
-
-TIMES_AND_HOSTS = {"run.json"}
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +53,6 @@ def build(pages: Path, out: Path, *options: str) -> dict[str, bytes]:
     call("tokenizer", "train", corpus, "--out", tokenizer, "--vocab-size", "400", *options)
     call("shards", "pack", corpus, "--tokenizer", tokenizer, "--out", str(out / "tokens"), *options)
     return files(out)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in TIMES_AND_HOSTS
-    }
 
 
 def call(*arguments: str) -> None:

@@ -35,28 +35,9 @@ import ray_functions  # noqa: E402
 import worker_functions as work  # noqa: E402
 from ray_nodes import Nodes, children, raylet, until  # noqa: E402
 from stage_functions import files  # noqa: E402
+from worker_functions import Heard  # noqa: E402
 
 SMALL = WorkerLimits(record_seconds=60, memory_bytes=300 << 20)
-
-
-class Heard:
-    """What the engine reported."""
-
-    def __init__(self) -> None:
-        self.results: dict[int, Any] = {}
-        self.set_aside: dict[tuple[int, int], str] = {}
-        self.warnings: list[str] = []
-
-    def map(self, engine: RayEngine, function: Callable[..., Any], tasks: list[Any], **more: Any) -> list[TaskFailure]:
-        return engine.map(function, tasks, on_done=self._done, on_set_aside=self._aside, **more)
-
-    def _done(self, index: int, result: Any) -> None:
-        assert index not in self.results
-        self.results[index] = result
-
-    def _aside(self, index: int, position: int, cause: str) -> None:
-        assert (index, position) not in self.set_aside
-        self.set_aside[index, position] = cause
 
 
 @pytest.fixture
