@@ -96,7 +96,9 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
     write_dump(plan, dump)
     config_path = folder / "build.toml"
     quoted = {"config": config_path, "dump": dump, "out": folder / "build"}  # a JSON string is a TOML string
-    text = CONFIG.format(port=port, train=train, **{key: json.dumps(str(path)) for key, path in quoted.items()})
+    text = CONFIG.format(
+        port=port, train=train, **{key: json.dumps(str(path), ensure_ascii=False) for key, path in quoted.items()}
+    )
     config_path.write_text(text, encoding="utf-8")
     config = BuildConfig.read(str(config_path))
     with web_running(web, port):
@@ -189,11 +191,11 @@ def summary(result: dict[str, Any], layout: BuildLayout) -> str:
 def _port(folder: Path) -> int:
     """Return the port of the demo's web. It is chosen once and stored, because the addresses are part of the dump.
 
-    PREFERRED_PORT is used if it is free, so that two demos have equal links and splits.
+    PREFERRED_PORT is used if it is free, so that two demos have equal links and splits, or if none is.
     """
     stored = folder / "port"
     if not stored.is_file():
-        stored.write_text(str(_free_port(PREFERRED_PORT) or _free_port(0)))
+        stored.write_text(str(_free_port(PREFERRED_PORT) or _free_port(0) or PREFERRED_PORT))
     return int(stored.read_text())
 
 

@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan, write
 from webtext.app.demo.run import summary, web_running
 from webtext.base.errors import MachineError
 from webtext.base.parts.identifiers import link_id, split_of
+from webtext.base.run import Run
 from webtext.base.web.urls import canonical_url
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.crawl.links.karma import KarmaJudge
@@ -324,6 +326,16 @@ def test_an_unexpected_outcome_is_printed_with_the_expected_one(plan: Plan) -> N
     assert "  | It says" in lines
 
 
+def test_a_demo_s_folder_may_have_any_letters(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(demo, "web_running")
+    folder = tmp_path / 'a "🦓"'
+    folder.mkdir()
+    (folder / "web").symlink_to(pages)
+    with pytest.raises(NameError, match="web_running"):  # by then the configuration is written and read
+        demo.run_demo(str(folder), Run.quiet())
+    assert tomllib.loads((folder / "build.toml").read_text())["build"]["out"] == f"{folder}/build"
+
+
 def test_two_demos_have_the_same_addresses_unless_the_port_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +349,8 @@ def test_two_demos_have_the_same_addresses_unless_the_port_is_taken(
     third = demo._port(tmp_path / "third")
     assert third != demo.PREFERRED_PORT
     assert demo._port(tmp_path / "third") == third
+    monkeypatch.setattr(demo, "_free_port", lambda _: None)
+    assert demo._port(tmp_path) == demo.PREFERRED_PORT
     with socket.socket() as taken:
         taken.bind((HOSTS[3], 0))
         assert find(taken.getsockname()[1]) is None
