@@ -41,7 +41,7 @@ class Build:
         for part in opened.parts:
             opened.table(part, [])  # compares the file with the manifest; WARC files beside it aren't read
         files = [str(opened.folder.local_path(part.name)) for part in opened.parts]
-        return dataset(files, schema=SCHEMAS[name])
+        return dataset(files, schema=None if files else SCHEMAS[name])
 
 
 def open(folder: str) -> Build:

@@ -57,6 +57,8 @@ def write_set(
     done = []
     for index, rows in enumerate(parts):
         with writer.part(index, key=f"{kind} {index}") as part:
+            if any(row.keys() - set(SCHEMAS[kind].names) for row in rows):
+                part.widen(kind)
             if index == 0 and counts is not None:
                 later = sum(map(len, parts[1:]))
                 part.counts = Counts(counts.records_in - later, counts.kept - later, counts.dropped, counts.failed)

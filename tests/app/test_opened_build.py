@@ -58,6 +58,11 @@ def test_a_set_without_parts_has_its_columns(build: Build, tmp_path: Path) -> No
     assert links.count_rows() == 0
 
 
+def test_signals_have_the_vote_score_of_a_build_that_has_it(tmp_path: Path) -> None:
+    write_set(tmp_path / "signals", "signals", [[{"id": "a", "vote_score": 0.5}], [{"id": "b", "vote_score": None}]])
+    assert webtext.open(str(tmp_path)).signals.to_table(["vote_score"])["vote_score"].to_pylist() == [0.5, None]
+
+
 def test_a_folder_that_is_no_build_and_a_set_not_made_yet_say_so(only_links: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no build in"):
         webtext.open(str(tmp_path))
