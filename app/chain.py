@@ -54,6 +54,11 @@ class BuildLayout:
         percent = str(sample)[:-1]
         return cls(f"{settings.out.rstrip('/')}-sample-{percent}-percent", settings.out)
 
+    def open(self, name: str) -> PartSet | None:
+        """Open the sealed set `name` of SETS; None when there isn't one yet."""
+        url = getattr(self, name)
+        return PartSet.open(url, name) if Folder(url).exists(MANIFEST) else None
+
     @classmethod
     def existing(cls, root: str) -> BuildLayout:
         """Return the layout of the build in `root`; InputError when it contains no part set of a build."""
@@ -119,7 +124,7 @@ def check_failures(layout: BuildLayout, command: str) -> None:
     from webtext.crawl.links.collect import check_dumps
 
     names = ("links", "pages", "documents", "corpus", "tokens")
-    sets = [PartSet.open(url) for url in (getattr(layout, name) for name in names) if Folder(url).exists(MANIFEST)]
+    sets = [made for name in names if (made := layout.open(name)) is not None]
     for made in sets:
         if made.kind == "links":
             check_dumps(made)
@@ -174,9 +179,9 @@ def _pages(config: BuildConfig, layout: BuildLayout, run: Run) -> list[str]:
 
 
 def smaller_sample(config: BuildConfig) -> PartSet | None:
-    """Return the pages of the largest sample beside the build that is smaller than the one being built."""
+    """Return the pages of the largest sample beside the build that is smaller than it; None if it has pages already."""
     out, wanted = Path(config["build"].out), config["build"].sample_of()
-    if not Folder(config["build"].out).is_local:
+    if not Folder(config["build"].out).is_local or Folder(BuildLayout.of(config["build"]).pages).names():
         return None
     found = {}
     for place in out.parent.glob(f"{glob.escape(out.name)}-sample-*-percent/pages/{MANIFEST}"):
@@ -188,6 +193,6 @@ def smaller_sample(config: BuildConfig) -> PartSet | None:
 
 def _all_fetched(layout: BuildLayout) -> bool:
     """Whether a sealed set has a row for every link. A dry run asks here, because it must not open the set for writing."""
-    pages = PartSet.open(layout.pages, "pages") if Folder(layout.pages).exists(MANIFEST) else None
+    pages = layout.open("pages")
     links = PartSet.open(layout.links, "links")
     return pages is not None and pages.complete and {"kind": "links", "hash": links.hash} in pages.manifest["parents"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webtext.base.command import need_out, verb
+from webtext.base.command import GIVEN, need_out, verb
 from webtext.base.errors import InputError, WebtextError, did_you_mean
 from webtext.base.run import Run
 
@@ -53,17 +53,16 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
         return
     path = write_report(layout.root)
     run.console.result({"build": layout.root, "report": path}, _ended(layout, path))
-    check_failures(layout, f"webtext build {config_path}")
+    check_failures(layout, click.get_current_context().meta[GIVEN])
 
 
 def _ended(layout: BuildLayout, report: str) -> str:
     """Return a summary: what the build made and left out, and why; where the report is; what to do next."""
-    from webtext.app.inspect.trace import open_if_there
     from webtext.base.console import counted
 
     lines = []
     for name in ("links", "pages", "documents", "corpus", "tokens"):
-        if (made := open_if_there(getattr(layout, name), name)) is not None:
+        if (made := layout.open(name)) is not None:
             reasons = (Counter(made.counts.dropped) + Counter(made.counts.failed)).most_common()
             out = [f"{n:,} {reason}" for reason, n in reasons[:REASONS_TOLD]]
             out += [counted(len(reasons) - REASONS_TOLD, "other reason")] if len(reasons) > REASONS_TOLD else []
@@ -104,7 +103,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
     text = perplexity_text(dict(evaluation))
     run.console.result(value, f"{text}\n\n{_ended(layout, path)}")
-    check_failures(layout, f"webtext pretrain {config_path}")
+    check_failures(layout, click.get_current_context().meta[GIVEN])
 
 
 @verb(_commands, "report")

@@ -33,12 +33,11 @@ class KOfN(click.ParamType[Any]):
         number, of = map(int, numbers.groups()) if numbers else (0, 0)
         if not 1 <= number <= of:
             self.fail(f"{value!r} is not K/N with K from 1 to N, e.g. 2/8", param, ctx)
-        command = f"{ctx.command_path} {shlex.join(ctx.meta[GIVEN])}" if ctx else ""
-        return Parts(number, of, re.sub(r" --parts[ =]\S+", "", command))
+        return Parts(number, of, re.sub(r" --parts[ =]\S+", "", ctx.meta[GIVEN] if ctx else ""))
 
 
 DEFAULT_MEMORY_MIB = 2048
-GIVEN = "webtext.given"  # key of a click context's `meta`: the verb's arguments as they were given
+GIVEN = "webtext.given"  # key of a click context's `meta`: the command as it was given
 CONFIG_OPTION = click.option("--config", "config_path", metavar="FILE", help="TOML file of settings.")
 SET_OPTION = click.option(
     "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Set one setting; repeatable."
@@ -174,7 +173,7 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, and note what was given; with -h, print the short help instead."""
-        ctx.meta[GIVEN] = [*args]
+        ctx.meta[GIVEN] = f"{ctx.command_path} {shlex.join(args)}"
         if "-h" in args:
             click.echo(self.short_help_page(ctx))
             ctx.exit()

@@ -18,8 +18,7 @@ from webtext.app.chain import SETS, BuildLayout
 from webtext.base.config import from_table
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.partset import MANIFEST, PartSet, parents_of
-from webtext.base.storage import Folder
+from webtext.base.parts.partset import PartSet, parents_of
 from webtext.base.web.urls import canonical_url
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.shards.reader import TokenShards
@@ -83,7 +82,7 @@ class Tracer:
 
     def __init__(self, root: str) -> None:
         self._root, layout = root, BuildLayout.existing(root)
-        self._sets = {name: open_if_there(getattr(layout, name), name) for name in SETS}
+        self._sets = {name: layout.open(name) for name in SETS}
         self._sets["documents"] = documents = build_documents(layout)
         if self._sets["pages"] is None and documents is not None:
             self._sets["pages"] = next((each for each in parents_of(documents) if each.kind == "pages"), None)
@@ -298,7 +297,7 @@ class Cluster:
 def find_cluster(root: str, identifier: str) -> Cluster | None:
     """Return the cluster that a document belongs to, as the kept one or as a duplicate; None when it has no duplicates."""
     layout = BuildLayout(root)
-    dropped = open_if_there(layout.dropped, "dropped")
+    dropped = layout.open("dropped")
     head, own = identifier, _decision(dropped, identifier)
     above = {head}
     while own is not None and own["duplicate_of"] and own["duplicate_of"] not in above:
@@ -312,7 +311,7 @@ def find_cluster(root: str, identifier: str) -> Cluster | None:
         members += found
         wanted = {row["id"] for row in found}
         known |= wanted
-    corpus = open_if_there(layout.corpus, "corpus")
+    corpus = layout.open("corpus")
     where = [corpus, *earlier_corpora(corpus)] if own is None else [build_documents(layout)]
     kept = next((row for each in where for row in find_rows(each, "id", [head], MEMBER)), None)
     if kept is None:  # it is in an earlier build that isn't available
@@ -323,8 +322,8 @@ def find_cluster(root: str, identifier: str) -> Cluster | None:
 
 def build_documents(layout: BuildLayout) -> PartSet | None:
     """Return a build's documents; when they are in another folder, the parent that its corpus names."""
-    documents = open_if_there(layout.documents, "documents")
-    corpus = open_if_there(layout.corpus, "corpus") if documents is None else None
+    documents = layout.open("documents")
+    corpus = layout.open("corpus") if documents is None else None
     parents = parents_of(corpus) if corpus is not None else iter(())
     return documents or next((parent for parent in parents if parent.kind in ("documents", "corpus")), None)
 
@@ -337,11 +336,6 @@ def earlier_corpora(corpus: PartSet | None) -> list[PartSet]:
 
 def _decision(dropped: PartSet | None, identifier: str) -> Row | None:
     return next(find_rows(dropped, "id", [identifier]), None)
-
-
-def open_if_there(url: str, kind: str) -> PartSet | None:
-    """Open the sealed set at `url`; None when there isn't one yet."""
-    return PartSet.open(url, kind) if Folder(url).exists(MANIFEST) else None
 
 
 def find_rows(

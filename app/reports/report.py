@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from webtext.app.chain import BuildLayout
-from webtext.app.inspect.trace import Tracer, find_rows, open_if_there, thresholds_of
+from webtext.app.inspect.trace import Tracer, find_rows, thresholds_of
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES, curve
 from webtext.app.reports.report_html import report_page
@@ -56,11 +56,11 @@ def make_report(root: str) -> dict[str, Any]:
     Samples are the records with the smallest ids. Ids are hashes, so the choice is random but repeatable.
     """
     layout = BuildLayout(root)
-    sets = {name: found for name in UNITS if (found := open_if_there(getattr(layout, name), name)) is not None}
+    sets = {name: found for name in UNITS if (found := layout.open(name)) is not None}
     if not sets:
         raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
-    corpus, dropped = sets.get("corpus"), open_if_there(layout.dropped, "dropped")
-    signals = open_if_there(layout.signals, "signals")
+    corpus, dropped = sets.get("corpus"), layout.open("dropped")
+    signals = layout.open("signals")
     reasons, clusters, sizes, domains = _dropped(dropped, corpus)
     _trace_samples(root, reasons)
     (words, *others), n_characters = histograms(signals, dropped, thresholds_of(corpus))

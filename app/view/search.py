@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from webtext.app.chain import BuildLayout
-from webtext.app.inspect.trace import build_documents, find_rows, open_if_there
+from webtext.app.inspect.trace import build_documents, find_rows
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet
@@ -142,7 +142,7 @@ class Search:
     def reasons(self, name: str) -> list[str]:
         """Return the reasons of a set's records, most frequent first: of documents, why they were dropped."""
         kind = "pages" if name == "pages" else "corpus"
-        opened = open_if_there(getattr(self._layout, kind), kind)
+        opened = self._layout.open(kind)
         counts = opened.counts if opened is not None else Counts()
         found = Counter(counts.dropped) + Counter(counts.failed if name == "pages" else {})
         return [reason for reason, _ in found.most_common()]
@@ -164,7 +164,7 @@ class Search:
 
     def _judged(self, query: Query, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield rows; those of all documents, once there are decisions, with the reason why they were dropped or None."""
-        dropped = open_if_there(self._layout.dropped, "dropped") if query.set == "documents" and rows else None
+        dropped = self._layout.open("dropped") if query.set == "documents" and rows else None
         if dropped is None:
             yield from rows
             return

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from markupsafe import Markup
 
 from webtext.app.chain import SETS, BuildLayout
-from webtext.app.inspect.trace import Tracer, find_cluster, open_if_there
+from webtext.app.inspect.trace import Tracer, find_cluster
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report import make_report
 from webtext.app.reports.report_charts import CURVES, curve, loss_curves
@@ -103,7 +103,7 @@ class Viewer(ThreadingHTTPServer):
 
     def _report(self) -> str:
         """Return the report's page, made again once a set or a file of the model has changed."""
-        sets = [opened.hash for name in SETS if (opened := open_if_there(getattr(self.layout, name), name)) is not None]
+        sets = [opened.hash for name in SETS if (opened := self.layout.open(name)) is not None]
         state = sets, Folder(self.layout.model).files()
         if self._drawn is None or self._drawn[0] != state:
             page = report_page(make_report(self.root), frame="webtext.app.view/frame.html", records=_records)

@@ -104,7 +104,7 @@ def test_a_build_with_a_host_that_did_not_answer_is_finished_and_exits_with_1(
     error = capsys.readouterr().err
     assert "another run could change" in error
     assert "1 http_503" in error
-    assert f"webtext build {tmp_path}/build.toml" in error
+    assert f"webtext build {tmp_path}/build.toml --workers 1 --json" in error
     assert len(error[error.index("error:") :].splitlines()) <= 3
     assert (tmp_path / "build" / "tokens" / MANIFEST).is_file()
     assert run(["build", str(tmp_path / "build.toml"), "--quiet"]) == 1

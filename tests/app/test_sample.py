@@ -89,9 +89,12 @@ def test_the_largest_smaller_sample_beside_a_build_is_taken_over(tmp_path: Path)
     for percent in ("0.1", "5", "20", "x"):
         write_set(tmp_path / f"b[1]-sample-{percent}-percent" / "pages", "pages", [[]])
     text = f'links = ["a"]\nout = "{tmp_path}/b[1]"\n'
-    for sample, taken in (("", "20"), ('sample = "5%"\n', "0.1"), ('sample = "0.1%"\n', None)):
+    for sample, taken in (("", "20"), ('sample = "6%"\n', "5"), ('sample = "0.09%"\n', None)):
         found = smaller_sample(config(tmp_path, f"[build]\n{text}{sample}"))
         assert found is None if taken is None else found is not None and f"-{taken}-percent" in found.folder.url
+    write_set(tmp_path / "b[1]" / "pages", "pages", [[]])
+    (tmp_path / "b[1]-sample-20-percent/pages/manifest.json").write_text("damaged")
+    assert smaller_sample(config(tmp_path, f"[build]\n{text}")) is None
 
 
 def test_a_sample_says_that_it_is_one(sampled: BuildLayout) -> None:
