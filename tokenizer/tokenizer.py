@@ -17,7 +17,7 @@ from webtext.tokenizer.encode.regex_encoder import RegexEncoder
 from webtext.tokenizer.encode.special import Names, SpecialTokens
 from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
-from webtext.tokenizer.text import AnyText, Text, Texts, as_text, as_texts, encodable, in_place
+from webtext.tokenizer.text import AnyText, Text, Texts, as_text, as_texts, encodable, in_place, utf8
 from webtext.tokenizer.train.counts import DEFAULT_MEMORY
 from webtext.tokenizer.train.progress import Report, TrainingProgress
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, about_size, train_vocabulary
@@ -390,13 +390,13 @@ class Tokenizer:
 
     @functools.cached_property
     def token_sizes(self) -> NDArray[np.int64]:
-        """The number of bytes of each id, as an array; 0 for an unused id."""
+        """The number of bytes of each id where a text has it, as an array; 0 for an unused id."""
         import numpy as np
 
         n_bytes = np.zeros(self.vocab_size, np.int64)
         n_bytes[: len(self._vocabulary.tokens)] = [len(token) for token in self._vocabulary.tokens]
         for name, id_ in self._vocabulary.named.items():
-            n_bytes[id_] = len(name.encode())
+            n_bytes[id_] = len(utf8(prepared(name, self._vocabulary) if name in self._vocabulary.late else name))
         return n_bytes
 
     def _encode_parts(self, texts: Iterable[Text], threads: int) -> tuple[Tokens, Offsets]:

@@ -40,7 +40,6 @@ def command(tokens: str, out: Path, *more: str) -> list[str]:
 def test_every_group_of_a_run_waits_equally_long_for_a_hung_process(
     alone: ProcessGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch's own time-outs are 10 and 30 minutes."""
     monkeypatch.setattr(MachineSettings, "mesh_shape", lambda *_: MeshShape())
     world, settings = World(0, 2, torch.device("cpu")), TrainSettings.of(**SHAPE)
     model = GPT2(config := settings.config(64))

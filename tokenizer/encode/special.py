@@ -80,7 +80,7 @@ class Finder:
                 parts.append(text[at : match.start()])
                 ids.append(self.id_of[match.group()])
                 at = match.end()
-        parts.append(text[at:] if at else text)
+        parts.append(text[at:])
         return parts, ids
 
     def cut(self, texts: Iterable[Text]) -> SplitTexts:
@@ -106,7 +106,6 @@ class SpecialTokens:
         normalize: Callable[[Text], Text] | None = None,
     ) -> None:
         self._ids = ids
-        self._all = frozenset(ids)
         self._always = always
         self._late = late
         self._normalize = normalize
@@ -114,8 +113,9 @@ class SpecialTokens:
 
     def finder(self, allowed: Names) -> Finder:
         """Return the finder for the allowed names. Raises ConfigError for an unknown name."""
-        names = self._named(allowed, "allowed_special")
-        names = names | self._always if self._always else names
+        return self._chain(self._named(allowed, "allowed_special") | self._always)
+
+    def _chain(self, names: frozenset[str]) -> Finder:
         late = names & self._late
         if not late or (late == names and not self._normalize):
             return self._finder(names)
@@ -128,18 +128,18 @@ class SpecialTokens:
         if disallowed == "all":
             names -= self._named(allowed, "allowed_special")
         for index, text in enumerate(texts if names else ()):
-            reject: Any = self._finder(names)
-            if found := (reject.in_str if isinstance(text, str) else reject.in_bytes).search(text):
-                name = found.group() if isinstance(text, str) else found.group().decode()
+            parts, ids = self._chain(names).parts(text)
+            if ids:
+                name = next(each for each in names if self._ids[each] == ids[0])
                 raise InputError(
-                    f"text {index} contains the special token {name!r} at position {found.start():,}",
+                    f"text {index} contains the special token {name!r} at position {len(parts[0]):,}",
                     "name it in allowed_special to get its id, or leave it out of disallowed_special",
                 )
         return finder.cut(texts)
 
     def _named(self, names: Names, argument: str) -> frozenset[str]:
         if names == "all":
-            return self._all
+            return frozenset(self._ids)
         if isinstance(names, str):
             raise ConfigError(f"{argument} is the string {names!r}", "expected a list of names, or 'all'")
         if not hasattr(names, "__len__") or not all(isinstance(name, str) for name in names):
@@ -162,6 +162,6 @@ class SpecialTokens:
         if not longest_first:
             return Finder(None, None, {}, 0)
         expression = "|".join(map(re.escape, longest_first))
-        id_of: dict[str | bytes, int] = {name: ids[name] for name in longest_first}
+        id_of: dict[str | bytes, int] = dict(ids.items())
         id_of |= {name.encode(): ids[name] for name in longest_first}
         return Finder(re.compile(expression), re.compile(expression.encode()), id_of, len(longest_first[0].encode()))
