@@ -117,12 +117,12 @@ def test_a_pickle_instead_of_a_file_is_rejected_and_runs_nothing(
 def test_nothing_is_unpickled_while_a_checkpoint_is_read(tmp_path: Path, save: Save) -> None:
     """Python's audit hooks see every class that an unpickler looks up, and every call of exec and compile."""
     path = save(tmp_path, 1, STORED).path
+    (path / ".metadata").write_bytes(pickle.dumps(Payload(tmp_path / "it-ran")))  # which torch's own reader would load
     script = (
         "import sys, torch\n"
         "from pathlib import Path; from webtext.train.checkpoint.checkpoint import open_checkpoint\n"
         "import webtext.train.checkpoint.storage\n"
-        "heard = []\n"
-        "sys.addaudithook(lambda event, _: heard.append(event))\n"
+        "heard = []; sys.addaudithook(lambda event, _: heard.append(event))\n"
         f"tensors = {{name: torch.zeros(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in {shapes()!r}.items()}}\n"
         f"open_checkpoint(Path({str(path)!r})).read(tensors)\n"
         "assert 'open' in heard\n"
