@@ -32,10 +32,10 @@ HANGS = """
 import os, sys, time
 from datetime import timedelta
 from webtext.train import distributed
-from webtext.train.run.trainer import Trainer
+from webtext.train.run import trainer
 
-distributed.HANG_TIMEOUT = timedelta(seconds=5)
-queue_step = Trainer._queue_step
+distributed.HANG_TIMEOUT = trainer.HANG_TIMEOUT = timedelta(seconds=5)
+queue_step = trainer.Trainer._queue_step
 
 def hang_or_queue_step(self):
     while self.step == 5 and self.world.rank == 1:
@@ -44,7 +44,7 @@ def hang_or_queue_step(self):
             os._exit(1)
     return queue_step(self)
 
-Trainer._queue_step = hang_or_queue_step
+trainer.Trainer._queue_step = hang_or_queue_step
 from webtext.app.main import run
 sys.exit(run(sys.argv[1:]))
 """
