@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 317,
     "settings": 142,
     "C++, lines": 9375,
-    "tests, lines": 63_084,
+    "tests, lines": 63_127,
     "benches, lines": 5291,
     "templates, scripts, TOML and JSON, lines": 2474,
 }

@@ -242,7 +242,7 @@ def test_a_moved_rule_drops_what_a_loop_over_the_signals_counts(tmp_path: Path) 
 def test_a_rule_drops_alone_no_document_that_something_else_drops_too(tmp_path: Path) -> None:
     """Three documents are too short: one only so, one in another language too, and one that a removal list names.
 
-    A fourth one could not be measured: its zeros are no values.
+    A fourth one could not be measured: its zeros mean nothing.
     """
     rows = [{"id": f"{n:032x}", "n_words": 5, "mean_word_length": 4.0} for n in range(3)]
     write_set(tmp_path / "signals", "signals", [[*rows, {"id": "f" * 32, "failed": "too_many_bytes"}]])

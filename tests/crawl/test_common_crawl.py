@@ -205,6 +205,13 @@ def test_the_current_robots_txt_is_checked_before_the_archive(crawl_archive: Loc
     assert web.paths() == []
 
 
+def test_an_opt_out_in_an_archived_page_is_obeyed(crawl_archive: LocalCommonCrawl) -> None:
+    url = crawl_archive.web.url("/noai")
+    crawl_archive.page(url, body=b"<html><head><meta name=robots content=noai></head><body>")
+    [row] = crawl_archive.crawl([url]).values()
+    assert (row["outcome"], row["reason"]) == ("refused", "noai_meta")
+
+
 def test_a_record_that_contradicts_the_index_fails_alone(crawl_archive: LocalCommonCrawl) -> None:
     web = crawl_archive.web
     bad = {

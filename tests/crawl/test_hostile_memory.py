@@ -1,7 +1,6 @@
 """Peak memory and time of the entire verb, in its own process, while 64 hostile servers answer at once.
 
-Memory is what comes on top of a run with 64 good servers in the same process: how much of the libraries' 100 MB is counted
-depends on how the system maps files.
+Memory is what they add to 64 good servers, in the same process: how much of the libraries' 100 MB counts, the system decides.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +61,12 @@ def test_a_links_url_is_canonical_and_link_url_is_idempotent(path: str, paramete
     if url is not None:
         assert canonical_url(url) == url
         assert link_url(url) == url
+
+
+def test_link_url_is_idempotent_on_the_vectors_of_urlcanon(shared_data: Path) -> None:
+    """Every string of its test data that is an http(s) URL, whatever its own canonical form makes of it."""
+    texts = [path.read_text() for path in (shared_data / "crawl/url").glob("urlcanon_*.json")]
+    strings = (json.loads(each) for text in texts for each in re.findall(r'"(?:[^"\\]|\\.)*"', text))
+    urls = [url for url in map(link_url, strings) if url is not None]
+    assert len(urls) > 500
+    assert [*map(link_url, urls)] == [*map(canonical_url, urls)] == urls

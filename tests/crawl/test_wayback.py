@@ -60,6 +60,13 @@ def test_the_newest_capture_before_a_moment_can_be_chosen(wayback: LocalWayback)
     assert row["reason"] == "not_archived"
 
 
+def test_an_opt_out_in_a_replayed_page_is_obeyed(wayback: LocalWayback) -> None:
+    url = wayback.web.url("/page")
+    wayback.page(url, "19990101000000", "<html><head><meta name=robots content=noindex></head><body>")
+    [row] = wayback.crawl([url], "p").values()
+    assert (row["outcome"], row["reason"]) == ("refused", "noindex_meta")
+
+
 def test_redirects_are_followed_inside_the_archive(wayback: LocalWayback, tmp_path: Path) -> None:
     start, end = wayback.web.url("/start"), wayback.web.url("/end", 2)
     replay = wayback.settings["wayback_replay"]

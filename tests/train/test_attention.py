@@ -58,6 +58,14 @@ def test_contexts_around_whole_blocks_are_as_near_as_torchs_own_kernel(t: int) -
         assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()
 
 
+def test_no_position_sees_a_later_one() -> None:
+    q, k, v, _ = vectors(1, 1, 300, 8)
+    later = [x.detach().clone() for x in (k, v)]
+    for x in later:
+        x[:, :, 200:] = 9.0
+    assert torch.equal(causal_attention(q, k, v)[:, :, :200], causal_attention(q, *later)[:, :, :200])
+
+
 def test_float32_and_dropout_are_left_to_torch() -> None:
     x = [part.detach().float() for part in vectors(1, 2, 9, 4)[:3]]
     expected = functional.scaled_dot_product_attention(*x, is_causal=True)

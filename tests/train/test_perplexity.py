@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,14 @@ def test_windows_by_hand() -> None:
     windows = Windows([np.array([EOT, 1, 2, 3, 4, 5, 6, 7])], context=4, stride=2)
     shown = [(tokens.tolist(), n) for tokens, n in map(windows.window, range(len(windows)))]
     assert shown == [([EOT, 1, 2], 2), ([EOT, 1, 2, 3, 4], 2), ([2, 3, 4, 5, 6], 2), ([3, 4, 5, 6, 7], 1)]
+
+
+def test_a_model_that_knows_nothing_has_the_vocabulary_as_perplexity() -> None:
+    nats = -math.log(61)
+    uniform: Any = SimpleNamespace(log_likelihood=lambda tokens, _, last: torch.full((len(tokens), last), nats))
+    windows = Windows([np.arange(51), np.arange(8)], context=8, stride=3)
+    loss, n_tokens = total_loss(uniform, windows, 4, HERE)
+    assert (n_tokens, math.exp(loss / n_tokens)) == (57, pytest.approx(61, rel=1e-6))
 
 
 @given(
