@@ -48,7 +48,7 @@ class ObjectStore:
             raise InputError(f"no bucket for '{self._url}'", "create it, or choose another --out") from None
 
     def read(self, location: str, **options: int) -> bytes:
-        """Return the bytes of an object, or those from `start` to `end`; InputError if there is no object."""
+        """Return the bytes of an object, or those from `start` to `end`. Raises InputError if it does not exist."""
         if hasattr(self._system, "call_s3") and not options:
             options = {"max_concurrency": 1}  # without asking for the size first
         try:

@@ -162,7 +162,7 @@ def check_index(index: npt.NDArray[np.uint64], header: ShardHeader, location: st
     """Raise ShardCorrupt unless the index (u64) rises from 0 to n_tokens, so that every document has a token."""
     check_index_ends(index, header, location)
     lengths = np.diff(index.astype(np.int64))
-    for at in np.flatnonzero(lengths < 1):
+    for at in np.flatnonzero(lengths < 1):  # raises for the first
         corrupt(location, f"length of document {at:,}", lengths[at], "a document has at least one token")
 
 

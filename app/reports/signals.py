@@ -73,7 +73,7 @@ def _dropped(dropped: PartSet | None, index: int) -> pa.Table:
 
 
 def _measured(signals: PartSet, part: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part; without those of documents that failed, whose zeros are no values."""
+    """Yield the rows of a part, but leave out documents that failed: their zeros mean nothing."""
     for batch in signals.batches(part, ["failed", *columns]):
         yield batch.filter(batch["failed"].is_null())
 

@@ -3,7 +3,7 @@
 The reason for each bound, measured with lxml 6.1.3 (libxml2 2.14.6):
 
 nodes       Every `<` can begin at most one node, and each node costs time and memory.
-attributes  libxml2 compares the attributes of a tag pairwise: 20,000 take 0.4 s, 500,000 take minutes. The bound is on
+attributes  libxml2 compares the attributes of a tag pairwise: 20,000 take 1 s, 30,000 take 4 s. The bound is on
             the sum of squares. Tags are found as a browser finds them: not in scripts, and with any sign in quotes.
 blocks      About 180 numbers describe each block: 50,000 take 1.5 s and 200 MiB. The largest evaluation page has 5,718.
 depth       At 256 levels the parser silently drops the rest of the page, so such a tree is rejected.
@@ -40,7 +40,7 @@ from webtext.clean.reasons import TooMuch
 MAX_NODES = 250_000
 MAX_DEPTH = 250
 """libxml2 opens no element deeper than 256, so a tree of that depth may lack the rest of its page."""
-MAX_ATTRIBUTE_PAIRS = 30_000**2  # about a second
+MAX_ATTRIBUTE_PAIRS = 30_000**2  # about four seconds
 MAX_BLOCKS = 50_000
 MIN_STATED = 2
 """The text that JSON-LD states is taken if it is so many times as long as all text of the page."""
