@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 LIST = Path(__file__).with_name("packages.tsv")
-PAGES = {"small": 2_000, "medium": 20_000, "large": 1_000_000}  # large takes the whole list
+PAGES = {"small": 600, "medium": 10_000, "large": 1_000_000}  # large takes the whole list
 BYTES_PER_PAGE = 250_000  # of disk, with everything that is made of a page: packages, site, both corpora, models
 SUFFIXES = (".html", ".htm", ".xhtml")
 PER_CALL = 16  # packages that one call of apt downloads

@@ -3,7 +3,7 @@
 VOCAB_SIZE = 8192
 N_LAYER, N_HEAD, N_EMBD, CONTEXT = 4, 4, 128, 256
 BATCH_SIZE = 16  # windows per step: 4,096 tokens
-STEPS = {"small": 20, "medium": 500, "large": 2000}  # for the corpora's mean of bytes per token
+STEPS = {"small": 20, "medium": 400, "large": 2000}  # for the corpora's mean of bytes per token
 SEEDS = {"small": (0,), "medium": (0, 1, 2), "large": (0, 1, 2)}
 N_CHECKPOINTS = 5
 END_OF_TEXT = "<|endoftext|>"
