@@ -105,7 +105,7 @@ class PartWriter:
         If the caller already has the `finished` file, on the folder's own disk, that file is published instead. It is
         left in place if the part isn't published.
         """
-        path = finished if finished is not None else self.folder.scratch_path(name)
+        path = finished or self.folder.scratch_path(name)
         self._attached[name] = path
         if finished is None:
             self._scratch.append(path)

@@ -7,6 +7,7 @@ damage.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import zlib
@@ -14,8 +15,8 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from webtext.base.warc.member import Member
-from webtext.base.warc.response import MAX_RECORD_BYTES, Response, with_http
-from webtext.base.warc.scan import GZIP_START, next_start
+from webtext.base.warc.response import LENGTH_IS_WRONG, MAX_RECORD_BYTES, Response, with_http
+from webtext.base.warc.scan import GZIP_START, MAX_MORE_DAMAGED, next_start
 
 ARC_SUFFIXES = (".arc", ".arc.gz")
 ARC_START = b"filedesc:"
@@ -40,26 +41,27 @@ def read_arc(file: BinaryIO) -> Iterator[Response]:
     is_gzip = file.read(len(GZIP_START)) == GZIP_START
     size = file.seek(0, io.SEEK_END)
     start: int | None = 0
-    while start is not None and start < size:
+    n_more_damaged = 0
+    while start is not None and start < size and n_more_damaged < MAX_MORE_DAMAGED:
         member = Member(file, start, is_gzip)
         last: Response | None = None
         n_records = 0
-        try:
+        with contextlib.suppress(zlib.error):
             for response in _records(io.BufferedReader(member, _READ_BYTES), _MAX_SKIPPED_LINES if is_gzip else size):
                 if last is not None and _is_wanted(last):
                     yield last
                 last = response
                 n_records += 1
+                n_more_damaged += 1 if last.damage in LENGTH_IS_WRONG else -1
                 if is_gzip:
                     last.offset = last.length = None  # set below if the member contains only this record
-        except zlib.error:
-            last = None if n_records == 0 else last
         if last is not None and is_gzip and n_records == 1 and member.ended:
             last.offset, last.length = start, member.end - start
         if last is not None and _is_wanted(last):
             yield last
         if not member.ended and not (last and last.damage):
             yield Response(offset=start, length=None, damage="damaged_record")
+            n_more_damaged += 1
         start = member.end if member.ended else next_start(file, start + 1, GZIP_START)
 
 
@@ -86,11 +88,10 @@ def _records(text: io.BufferedReader, max_skipped_lines: int) -> Iterator[Respon
         if fields is None:
             continue
         length, n_skipped = int(fields["length"]), 0
+        end = at + length
         block = text.read(min(length, MAX_RECORD_BYTES))
         at += len(block)
-        while at < start + len(line) + length and (
-            rest := text.read(min(_READ_BYTES, start + len(line) + length - at))
-        ):
+        while at < end and (rest := text.read(min(_READ_BYTES, end - at))):
             at += len(rest)
         response = Response(
             offset=start,
@@ -101,5 +102,5 @@ def _records(text: io.BufferedReader, max_skipped_lines: int) -> Iterator[Respon
         if len(block) == length:
             with_http(response, block)
         else:
-            response.damage = "record_too_large" if at == start + len(line) + length else "record_cut_short"
+            response.damage = "record_too_large" if at == end else "record_cut_short"
         yield response

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import re
 import uuid
 import zlib
@@ -24,6 +25,7 @@ GZIP_START = b"\x1f\x8b\x08"
 START_BYTES = 512  # enough of a gzip member to decompress its first bytes
 _PLAIN_START = b"WARC/"
 _STARTS = (GZIP_START, b"\x28\xb5\x2f\xfd", LZ4_START, _PLAIN_START)  # gzip, zstd, lz4, not compressed
+MAX_MORE_DAMAGED = 10_000  # resuming takes 20 µs to 10 ms, and a hostile file can ask for it every six bytes
 _SEARCH_BYTES = 1 << 20  # blocks overlap by START_BYTES, so that a start at a seam is complete in one of them
 
 # The start of a gzip member as every WARC writer makes it: no flags, any time, a usual level and a usual system. These
@@ -50,12 +52,16 @@ class Scanned:
 
 
 def scan_records(file: BinaryIO) -> Iterator[Scanned]:
-    """Yield all records and damaged stretches of a file; fastwarc is restarted at the next record after each damage."""
+    """Yield all records and damaged stretches of a file; fastwarc is restarted at the next record after each damage.
+
+    When they exceed the good records by MAX_MORE_DAMAGED, the last one stands for the rest of the file.
+    """
     file.seek(0)
     kind = file.read(START_BYTES)
     start: int | None = 0
     unreported: int | None = None  # there is damage at or after this offset
-    while start is not None:
+    n_more_damaged = 0
+    while start is not None and n_more_damaged < MAX_MORE_DAMAGED:
         file.seek(start)
         tail = Tail(file)
         reached = start
@@ -76,6 +82,7 @@ def scan_records(file: BinaryIO) -> Iterator[Scanned]:
                     break
                 yield scanned
                 if scanned.response and scanned.response.damage in LENGTH_IS_WRONG:
+                    n_read -= 1
                     break  # it may have consumed the records after it
             else:
                 return
@@ -87,6 +94,7 @@ def scan_records(file: BinaryIO) -> Iterator[Scanned]:
             else:  # nothing was read, so the damage is right here
                 yield _damage(start, before=start)
                 unreported = None
+        n_more_damaged += 1 - n_read
         start = next_start(file, reached + 1, kind)
     if unreported is not None:
         yield _damage(unreported, before=file.seek(0, io.SEEK_END))
@@ -174,23 +182,15 @@ def _damage(offset: int, *, before: int) -> Scanned:
 
 def with_lengths(scan: Iterator[Scanned], file: BinaryIO) -> Iterator[Scanned]:
     """Set offset and length of each response that has a compressed member of its own."""
-    before: Scanned | None = None
-    for scanned in scan:
-        if before:
-            yield _placed(before, scanned.start if scanned.starts_member else before.start)
-        before = scanned
-    if before:
-        yield _placed(before, file.seek(0, io.SEEK_END))
-
-
-def _placed(scanned: Scanned, end: int) -> Scanned:
-    response = scanned.response
-    if response is not None and scanned.is_record:
-        if scanned.starts_member and end > scanned.start:
-            response.length = end - scanned.start
-        else:
-            response.offset = None
-    return scanned
+    end = Scanned(file.seek(0, io.SEEK_END), starts_member=True, response=None)
+    for scanned, after in itertools.pairwise(itertools.chain(scan, [end])):
+        response = scanned.response
+        if response is not None and scanned.is_record:
+            if scanned.starts_member and after.starts_member and after.start > scanned.start:
+                response.length = after.start - scanned.start
+            else:
+                response.offset = None
+        yield scanned
 
 
 class Tail:
@@ -243,9 +243,7 @@ class Tail:
             return _starts_record(self._newer[at : at + START_BYTES])
         at += len(self._older)
         if at >= 0:
-            return _starts_record(
-                self._older[at : at + START_BYTES] + self._newer[: max(0, at + START_BYTES - len(self._older))]
-            )
+            return _starts_record((self._older[at : at + START_BYTES] + self._newer[:START_BYTES])[:START_BYTES])
         try:  # a large member that is stored uncompressed is read far ahead
             here = self._file.tell()
             self._file.seek(position)
