@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_408,
-    "Python in base/, lines": 8186,
+    "Python, lines": 44_398,
+    "Python in base/, lines": 8176,
     "Python in crawl/, lines": 9081,
     "Python in clean/, lines": 8001,
     "Python in tokenizer/, lines": 4715,
     "Python in shards/, lines": 2441,
     "Python in train/, lines": 8371,
     "Python in app/, lines": 3613,
-    "Python in base/, tokens": 53_360,
+    "Python in base/, tokens": 53_342,
     "Python in crawl/, tokens": 59_459,
     "Python in clean/, tokens": 63_449,
     "Python in tokenizer/, tokens": 31_824,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 317,
     "settings": 142,
     "C++, lines": 9375,
-    "tests, lines": 63_124,
+    "tests, lines": 63_116,
     "benches, lines": 5291,
     "templates, scripts, TOML and JSON, lines": 2474,
 }

@@ -1,7 +1,7 @@
 """Runs a stage: applies a pure function to its parents' parts, publishes the output part by part, and resumes.
 
-`run_parts` compares the wanted parts with the existing ones (`Status`), makes the parts that aren't current through the
-engine, and seals the sets. A part's key is a hash of what it is made from, so a changed recipe or source redoes
+`run_parts` compares the wanted parts with the existing ones, makes the parts that aren't current through the engine,
+and seals the sets. A part's key is a hash of what it is made from, so a changed recipe or source redoes
 that part and nothing else; a part is done when it is current in all outputs.
 
 Bytes are hashed by the worker that writes them, and by readers. A later run compares names and sizes from one listing.
@@ -10,12 +10,12 @@ Bytes are hashed by the worker that writes them, and by readers. A later run com
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -46,18 +46,10 @@ from webtext.base.workers.attempt import KILLED_WORKER, Attempt, Failed
 
 T = TypeVar("T")
 R = TypeVar("R")
-MARKS = "_[a-z]*/", "recipe.json", QUARANTINE, "part-[0-9][0-9][0-9][0-9][0-9].*", "*.tok"
+FILES = "part-[0-9][0-9][0-9][0-9][0-9].*", "*.tok"  # of parts
+MARKS = "_[a-z]*/", "recipe.json", QUARANTINE, *FILES
 """Names of files that mark a set without a manifest."""
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-
-class Status(Enum):
-    """How a part that exists, or is wanted, relates to a run."""
-
-    CURRENT = "current"  # it exists, made from what its task names
-    OUTDATED = "outdated"  # it was made from something else
-    MISSING = "missing"  # it doesn't exist, or its files differ from its entry
-    FOREIGN = "foreign"  # no task asks for it
 
 
 class Parent(Protocol):
@@ -185,13 +177,9 @@ class SetWriter:
         }
         return self.parts
 
-    def status(self, index: int, key: str | None) -> Status:
-        """Return the status of a part as of the last `look`; `key` is its task's, None if no task asks for it."""
-        if index not in self.parts:
-            return Status.MISSING
-        if key is None:
-            return Status.FOREIGN
-        return Status.CURRENT if self.parts[index].key == key else Status.OUTDATED
+    def is_current(self, index: int, key: str) -> bool:
+        """Whether a part was there at the last `look`, made from what its task's `key` is a hash of."""
+        return index in self.parts and self.parts[index].key == key
 
     def check_place(self, replaces: bool = True) -> None:
         """Raise InputError if the folder is also an input, or contains something that must not be replaced.
@@ -222,7 +210,7 @@ class SetWriter:
 
     def has_all(self, tasks: Sequence[PartTask]) -> bool:
         """Whether the parts of all tasks are current, so that preparations for making them can be left out."""
-        return all(self.status(task.index, task.key(self.recipe)) is Status.CURRENT for task in tasks)
+        return all(self.is_current(task.index, task.key(self.recipe)) for task in tasks)
 
     def changes(self) -> list[str]:
         """Name the differences between the recipe and the existing set's, such as "trafilatura 2.3.1 is now 2.3.2"."""
@@ -370,15 +358,10 @@ class _Stage:
         self.started = time.time()
         self.cpu_seconds, self.peak_bytes = 0.0, 0  # of the tasks of this run
 
-    def with_status(self, writer: SetWriter, status: Status) -> list[Part]:
-        return [part for i, part in writer.parts.items() if writer.status(i, self.keys.get(i)) is status]
-
     def to_do(self, tasks: Sequence[PartTask]) -> list[PartTask]:
         """Return the tasks whose part isn't current in all outputs."""
-        writers, current = self.writers.values(), Status.CURRENT
-        return [
-            task for task in tasks if any(w.status(task.index, self.keys[task.index]) is not current for w in writers)
-        ]
+        writers = self.writers.values()
+        return [task for task in tasks if not all(w.is_current(task.index, self.keys[task.index]) for w in writers)]
 
     def sealed(self) -> dict[str, PartSet] | None:
         """Return the sets if all parts are done, sealed and unchanged since; no byte of them is read."""
@@ -393,7 +376,7 @@ class _Stage:
 
     def _made(self, writer: SetWriter) -> tuple[list[Part], bool]:
         """Return the parts that are done, and whether another run would make the same."""
-        parts = self.with_status(writer, Status.CURRENT)
+        parts = [part for i, part in writer.parts.items() if part.key == self.keys.get(i)]
         return parts, not any(KILLED_WORKER in part.counts.failed for part in parts)
 
     def clear(self) -> None:
@@ -406,8 +389,9 @@ class _Stage:
         for writer in self.writers.values():
             writer.unseal()  # first, so that no reader sees old and new parts together
             if self.run.parts is None:  # otherwise other runs are at work
-                for part in self.with_status(writer, Status.FOREIGN):
-                    writer.remove(part)
+                for index, part in writer.parts.items():
+                    if index not in self.keys:
+                        writer.remove(part)
                 writer.remove_leftovers()
 
     def make(self, function: Callable[[PartContext, PartTask], None], tasks: Sequence[PartTask], n_done: int) -> None:
@@ -473,6 +457,12 @@ class _Stage:
         for name, writer in reversed(list(self.writers.items())):
             writer.remove_leftovers()  # of workers that died during this run
             parts, reproducible = self._made(writer)
+            named = {file for part in parts for file, _, _ in part.files}
+            for file in (
+                writer.folder.files().keys() - named
+            ):  # of parts that had more files before they were made again
+                if any(fnmatch.fnmatchcase(file, mark) for mark in FILES):
+                    writer.folder.remove(file)
             places = {PARENTS: places_of(writer.parents, writer.folder)}
             sets[name] = writer.seal(parts, reproducible=reproducible, run=about | places)
         return sets

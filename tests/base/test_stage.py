@@ -116,11 +116,13 @@ def test_a_changed_recipe_is_named_before_the_work_begins(
         assert ("test.double: made again, because code version 1 is now 2" in capsys.readouterr().err) == (version == 2)
 
 
-def test_parts_that_no_task_asks_for_any_more_are_removed(tmp_path: Path, run: Run) -> None:
+def test_parts_that_no_task_asks_for_and_files_that_no_part_names_are_removed(tmp_path: Path, run: Run) -> None:
     double(tmp_path, tasks([[1, 2], [3, 4]]), run)
+    for name in ("part-00000.overlap", "train-00000-1.tok"):  # as a part leaves them that is made again without them
+        (tmp_path / "kept" / name).touch()
     made = double(tmp_path, tasks([[1, 2]]), run)
     assert len(made["kept"].parts) == 1
-    assert not (tmp_path / "kept" / "part-00001.parquet").exists()
+    assert [path.name for path in (tmp_path / "kept").glob("*-0*")] == ["part-00000.parquet"]
 
 
 def test_a_part_that_breaks_leaves_the_others_done_and_the_set_unsealed(tmp_path: Path, run: Run) -> None:
@@ -209,30 +211,20 @@ def test_half_written_files_of_a_killed_run_are_removed(tmp_path: Path, run: Run
 def test_a_folder_that_holds_another_kind_is_left_alone(tmp_path: Path, run: Run) -> None:
     double(tmp_path, tasks([[1, 2]]), run)
     before = files(tmp_path)
+    recipe = Recipe(stage="test.other", code_version=1, settings={})
+    outputs = {"kept": (str(tmp_path / "kept"), "corpus"), "dropped": (str(tmp_path / "more"), "dropped")}
     with pytest.raises(InputError, match="contains dropped, which corpus would replace"):
-        run_parts(
-            stage_functions.double,
-            tasks([[3]]),
-            recipe=Recipe(stage="test.other", code_version=1, settings={}),
-            outputs={"kept": (str(tmp_path / "kept"), "corpus"), "dropped": (str(tmp_path / "more"), "dropped")},
-            parents=[],
-            run=run,
-        )
+        run_parts(stage_functions.double, tasks([[3]]), recipe=recipe, outputs=outputs, parents=[], run=run)
     assert files(tmp_path) == before
 
 
 def test_a_set_is_never_written_over_while_it_is_read(tmp_path: Path, run: Run) -> None:
     parent = double(tmp_path, tasks([[1, 2]]), run)["kept"]
     before = files(tmp_path)
+    recipe = Recipe(stage="test.other", code_version=1, settings={})
+    outputs = {"kept": (f"{tmp_path}/x/../kept", "dropped"), "dropped": (str(tmp_path / "more"), "dropped")}
     with pytest.raises(InputError, match="is both input and output"):
-        run_parts(
-            stage_functions.double,
-            tasks([[3]]),
-            recipe=Recipe(stage="test.other", code_version=1, settings={}),
-            outputs={"kept": (f"{tmp_path}/x/../kept", "dropped"), "dropped": (str(tmp_path / "more"), "dropped")},
-            parents=[parent],
-            run=run,
-        )
+        run_parts(stage_functions.double, tasks([[3]]), recipe=recipe, outputs=outputs, parents=[parent], run=run)
     assert files(tmp_path) == before
 
 
