@@ -37,7 +37,7 @@ CEILINGS = {
     "settings": 142,
     "C++, lines": 9375,
     "tests, lines": 63_116,
-    "benches, lines": 5291,
+    "benches, lines": 5288,
     "templates, scripts, TOML and JSON, lines": 2474,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -16,6 +16,7 @@ import json
 import lzma
 import re
 import subprocess
+import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from real_data import real_data
-from reference.signals import n_sentences_of, signals_of, words_of
 from resources import cpu_seconds
 
 from webtext.base.parts.schemas import SIGNALS
@@ -33,6 +33,9 @@ from webtext.clean.rules.decide import verdicts
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
 from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.clean_text import clean_text
+
+sys.path.append(str(Path(__file__).parents[1]))
+from reference.signals import n_sentences_of, signals_of, words_of  # noqa: E402
 
 RUNS, TWIN_DOCUMENTS = 5, 200
 CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
