@@ -29,9 +29,8 @@ WORDS = {
 """The values of settings that are words."""
 BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     (
-        *("batch_size", "microbatch_size", "steps", "context", "threads", "eval_interval", "eval_windows"),
+        *("batch_size", "microbatch_size", "steps", "context", "threads", "eval_interval", "eval_windows", "seeds"),
         *("checkpoint_interval", "keep_checkpoints", "stop_at_step", "stride", "windows", "max_tokens", "top_k"),
-        *("seeds", "side_by_side"),
     ): ("at least 1", lambda value: value >= 1),
     ("learning_rate", "muon_learning_rate", "max_grad_norm", "spike_sigmas"): ("above 0", lambda value: value > 0),
     ("weight_decay",): ("0 or more", lambda value: value >= 0),
@@ -261,7 +260,6 @@ class ExperimentSettings(Checked):
     """[train.compare], [train.sweep], and all experiments; the model and its schedule are in [train]."""
 
     seeds: int | None = setting(None, "runs of each, from `seed` on  [default: 3 in compare, else 1]")
-    side_by_side: int | None = setting(None, "runs at a time  [default: by GPUs or cores]", in_recipe=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,11 +124,12 @@ def forking() -> str:
 
 @pytest.fixture(scope="session")
 def experiment_that_waits() -> Callable[..., list[str]]:
-    """Return such a command for an experiment; the trials of that seed and later ones wait in their processes."""
+    """Return such a command for an experiment on one core; trials of that seed and later ones wait in their processes."""
 
     def command(step: int, arguments: list[str], seed: int = 0) -> list[str]:
         place = f"{FORKING}from webtext.train.experiments import trials"
         start = f"{place}\ntrials.START = {WAITS.format(step=step, seed=seed)!r} + trials.START"
+        start += "\ntrials.available_cores = lambda: 1"
         return [sys.executable, "-c", start + RUN, *arguments]
 
     return command

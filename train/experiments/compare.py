@@ -116,7 +116,7 @@ def compare_corpora(
         return compared(rows, np.array(measures).reshape(len(corpora), n_seeds, -1), n_bytes, facts)
 
     plan, files = {"validation": about}, {VALIDATION: validation_bytes(frozen)}
-    return run_experiment("compare", out, trials, plan, run, compare.side_by_side, judge, files=files)
+    return run_experiment("compare", out, trials, plan, run, judge, files=files)
 
 
 def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list[Corpus]:

@@ -98,7 +98,7 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
         return scaled([row | {"losses": list(itertools.islice(losses, n_seeds))} for row in rows])
 
     plan = {"eval_windows": settings.monitor.eval_windows}
-    return run_experiment("scale", out, trials, plan, run, scale.side_by_side, judge)
+    return run_experiment("scale", out, trials, plan, run, judge)
 
 
 def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:

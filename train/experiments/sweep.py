@@ -69,7 +69,7 @@ def run_sweep(
 
     run.console.say(f"sweep: {len(candidates)} candidates x {n_seeds} seeds, {settings.steps:,} steps each")
     plan = {"eval_windows": settings.monitor.eval_windows}
-    return run_experiment("sweep", out, trials, plan, run, sweep.side_by_side, judge, may_fail=True)
+    return run_experiment("sweep", out, trials, plan, run, judge, may_fail=True)
 
 
 def swept(candidates: Sequence[Candidate], losses: Mapping[str, Losses], out: str) -> Result:

@@ -113,8 +113,8 @@ def held_out_sources(tokens: str | Sequence[str]) -> list[Source]:
 
 
 def run_experiment(
-    verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, side_by_side: int | None,
-    judge: Callable[[Trials], Result], *, files: Mapping[str, bytes] | None = None, may_fail: bool = False,
+    verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, judge: Callable[[Trials], Result], *,
+    files: Mapping[str, bytes] | None = None, may_fail: bool = False,
 ) -> Result:  # fmt: skip
     """Make the trials in the locked folder `out`, and write the result of `judge` for the trials that didn't fail.
 
@@ -133,7 +133,7 @@ def run_experiment(
     for i, trial in enumerate(trials):
         if any(trial.folder == other.folder for other in trials[:i]):
             raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
-    n_tokens, n = sum(total_tokens(trial.settings) for trial in trials), len(slots_for(trials, side_by_side))
+    n_tokens, n = sum(total_tokens(trial.settings) for trial in trials), len(slots_for(trials))
     run.console.say(f"{verb}: {len(trials):,} runs, {n:,} at a time, {n_tokens:,} tokens in all")
     if run.dry_run:
         raise DryRun
@@ -141,7 +141,7 @@ def run_experiment(
         folder.write_object(PLAN, plan)
         for name, content in (files or {}).items():
             folder.write_bytes(name, content)
-        found = judge(run_trials(trials, verb, run, side_by_side, may_fail=may_fail))
+        found = judge(run_trials(trials, verb, run, may_fail=may_fail))
         folder.write_object(f"{verb}.json", found.to_json())
         folder.write_bytes(f"{verb}.html", sections_page(found.title, found.sections()).encode())
     return found
@@ -170,9 +170,7 @@ class Result:
         return [Section(title=self.title, notes=self.notes, rows=[self.columns, *cells], chart=self.chart)]
 
 
-def run_trials(
-    trials: Trials, label: str, run: Run, side_by_side: int | None, *, may_fail: bool = False
-) -> list[Trial]:
+def run_trials(trials: Trials, label: str, run: Run, *, may_fail: bool = False) -> list[Trial]:
     """Run trials to their ends, as many at a time as fit; return the trials that didn't fail.
 
     The first trial that fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With
@@ -181,7 +179,7 @@ def run_trials(
     """
     finished = [finished_result(each.tokens, each.folder, each.settings) for each in trials]  # rejects another run's
     waiting = [trial for trial, found in zip(trials, finished, strict=True) if found is None or trial.measure]
-    slots = slots_for(trials, side_by_side)  # of all, so a resumed run gets the same threads as before
+    slots = slots_for(trials)  # of all, so a resumed run gets the same threads as before
     running: list[Child] = []
     failed: list[Trial] = []
     total = sum(trial.settings.last_step for trial in trials)
@@ -267,10 +265,10 @@ def serve() -> None:
         os.write(answer, pickle.dumps(error))
 
 
-def slots_for(trials: Trials, side_by_side: int | None) -> list[Mapping[str, str]]:
-    """Return a share of the machine (environment variables) for each run at a time; `side_by_side` overrides their number.
+def slots_for(trials: Trials) -> list[Mapping[str, str]]:
+    """Return a share of the machine (environment variables) for each run at a time.
 
-    By default there is one slot per GPU, or on a CPU one per core, fewer if a run asks for several `threads`.
+    There is one per GPU, or on a CPU one per core, fewer if a run asks for several `threads`.
     """
     settings, gpus = [trial.settings for trial in trials], list[str]()
     if any(each.device != "cpu" for each in settings):
@@ -278,9 +276,8 @@ def slots_for(trials: Trials, side_by_side: int | None) -> list[Mapping[str, str
 
         named, n = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
         gpus = named.split(",")[:n] if named else [str(i) for i in range(n)]
-    fit = side_by_side or len(gpus) or available_cores() // max(each.machine.threads or 1 for each in settings)
-    n = max(1, min(fit, len(settings)))
     if gpus:
-        return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(n)]
+        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[: len(settings)]]
+    n = max(1, min(available_cores() // max(each.machine.threads or 1 for each in settings), len(settings)))
     threads = str(max(1, available_cores() // n))
     return [{"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}] * n

@@ -123,5 +123,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, int | None]]:
                 found.append((self.trial, step))
 
     monkeypatch.setattr(trials, "Child", Here)
+    monkeypatch.setattr(trials, "available_cores", lambda: 1)
     monkeypatch.setattr(trials, "POLL_SECONDS", 0.0)
     return found

@@ -35,7 +35,7 @@ from webtext.train.experiments.trials import Result
 from webtext.train.settings import EvalSettings, ExperimentSettings
 
 pytestmark = pytest.mark.usefixtures("made")
-COMPARE = ExperimentSettings(side_by_side=2)
+COMPARE = ExperimentSettings()
 
 
 def compare(
@@ -60,19 +60,16 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert said.count("named before") == 1
     assert "; a token set that was named before: other seeds, so only chance differs" in said
     assert "20 steps each; validation set: 6 documents" in said
-    assert "9 runs, 2 at a time, 23,040 tokens in all" in said
+    assert "9 runs, 1 at a time, 23,040 tokens in all" in said
 
     written = json.loads((tmp_path / "out/compare.json").read_text())
     assert [row["seeds"] for row in written["rows"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]
     assert written["tokens"] == 20 * 4 * 32
     assert written["validation"].startswith("6 documents")
-    documents = read_validation(str(tmp_path / "out/validation.jsonl"))
-    packed = make_build("packed", {"none": "of these"}, documents)
+    packed = make_build("packed", {"none": "of these"}, read_validation(f"{tmp_path}/out/validation.jsonl"))
     tok = Tokenizer.load(f"{letters}/tokenizer/tokenizer.json")
-    how = EvalSettings()
-    alone = evaluate_model(
-        load_measured(f"{tmp_path}/out/runs/letters/seed-101", tok), f"{packed}/tokens", how, Run.quiet()
-    )
+    model = load_measured(f"{tmp_path}/out/runs/letters/seed-101", tok)
+    alone = evaluate_model(model, f"{packed}/tokens", EvalSettings(), Run.quiet())
     assert found.rows[2]["bits_per_byte"][1] == pytest.approx(alone["bits_per_byte"], rel=1e-6)
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.*s*")}

@@ -18,7 +18,7 @@ from webtext.train import TrainSettings
 from webtext.train.experiments.compare import compare_corpora, described, read_validation
 from webtext.train.settings import ExperimentSettings
 
-COMPARE = ExperimentSettings(side_by_side=1)
+COMPARE = ExperimentSettings()
 Refused = Callable[..., str]
 
 
@@ -27,10 +27,9 @@ def refused(tmp_path: Path, settings: TrainSettings) -> Refused:
     """refused(corpora, kind, …) is the error; nothing may be written."""
 
     def refused(corpora: list[str], kind: type[WebtextError], **more: Any) -> str:
-        how = more.pop("how", COMPARE)
         trained = more.pop("settings", settings)
         with pytest.raises(kind) as caught:
-            compare_corpora(corpora, str(tmp_path / "out"), trained, how, Run.quiet(), **more)
+            compare_corpora(corpora, str(tmp_path / "out"), trained, COMPARE, Run.quiet(), **more)
         assert not (tmp_path / "out").exists()
         return str(caught.value)
 

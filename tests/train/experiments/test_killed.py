@@ -21,7 +21,7 @@ FLAGS = (
     "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --steps 4 --warmup-steps 1 "
     "--learning-rate 1e-2 --threads 1 --set train.dtype=float32 --set train.device=cpu "
     "--set train.monitor.eval_interval=none --set train.monitor.eval_windows=4 "
-    "--set train.checkpoint.checkpoint_interval=none --side-by-side 1"
+    "--set train.checkpoint.checkpoint_interval=none"
 )
 SWEEP = "train sweep {tokens} --over learning_rate=1e-4,1e-2,3e-2"
 SCALE = "train scale {tokens} --size 1x32 --size 2x32 --size 2x64 --tokens 256,512,768"

@@ -119,7 +119,7 @@ def test_every_size_is_trained_with_every_budget_and_nothing_is_trained_twice(
 def test_a_run_that_fails_leaves_no_law(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
     wild = changed(settings, max_grad_norm=None, learning_rate=1e30)
     with pytest.raises(RunFailed, match="is (nan|inf)"):
-        run_scale(tokens, str(tmp_path), wild, ScaleSettings(**SMALL, tokens=TOKENS, side_by_side=1), Run.quiet())
+        run_scale(tokens, str(tmp_path), wild, ScaleSettings(**SMALL, tokens=TOKENS), Run.quiet())
 
 
 def test_a_budget_of_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
-from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, run_trials
+from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, run_trials, slots_for
 from webtext.train.metrics import steps_made
 
 SECONDS = 300.0  # a guard against hanging, not a measurement
@@ -32,8 +33,8 @@ def trials_of(tokens: str, out: Path, settings: TrainSettings, seeds: int = 2) -
     ]
 
 
-def run(trials: list[Trial], *, at_a_time: int | None = None, may_fail: bool = False) -> list[Trial]:
-    return run_trials(trials, "trials", Run.quiet(), at_a_time, may_fail=may_fail)
+def run(trials: list[Trial], *, may_fail: bool = False) -> list[Trial]:
+    return run_trials(trials, "trials", Run.quiet(), may_fail=may_fail)
 
 
 def judged(trials: Trials) -> Result:
@@ -48,7 +49,7 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     trials = trials_of(tokens, tmp_path / "trials", settings)
-    assert run(trials, at_a_time=2) == trials
+    assert run(trials) == trials
     for trial in trials:
         alone = train_model(tokens, f"{tmp_path}/alone {trial.name}", trial.settings, Run.quiet())
         assert weights(trial.folder) == weights(f"{tmp_path}/alone {trial.name}")
@@ -68,8 +69,8 @@ def test_a_failed_trial_is_an_error_with_its_name_and_log_or_left_out_if_allowed
     good, bad = trials_of(tokens, tmp_path, settings)
     bad = replace(bad, settings=changed(bad.settings, learning_rate=1e30, max_grad_norm=None))
     with pytest.raises(RunFailed, match=r"'seed 1': step \d+: the (loss|gradient norm) is (nan|inf)\n.*\n.*1/log.txt"):
-        run([good, bad], at_a_time=1)
-    assert run([bad, good], at_a_time=2, may_fail=True) == [good]
+        run([good, bad])
+    assert run([bad, good], may_fail=True) == [good]
 
 
 def test_a_folder_of_another_run_is_rejected_before_any_starts(
@@ -82,7 +83,7 @@ def test_a_folder_of_another_run_is_rejected_before_any_starts(
     assert not Path(one.folder).exists()
     twice = [one, replace(other, folder=one.folder)]
     with pytest.raises(ConfigError, match="two runs have the folder of 'seed 1'"):
-        run_experiment("scale", str(tmp_path), twice, {}, Run.quiet(), 1, judged)
+        run_experiment("scale", str(tmp_path), twice, {}, Run.quiet(), judged)
 
 
 def test_the_runs_are_printed_first_and_another_plan_is_rejected(
@@ -90,23 +91,31 @@ def test_the_runs_are_printed_first_and_another_plan_is_rejected(
 ) -> None:
     trials, out = trials_of(tokens, tmp_path, settings), str(tmp_path / "out")
     with pytest.raises(DryRun):
-        run_experiment("sweep", out, trials, {}, talking(dry_run=True), 1, judged)
+        run_experiment("sweep", out, trials, {}, talking(dry_run=True), judged)
     assert f"sweep: 2 runs, 1 at a time, {2 * 12 * 4 * 32:,} tokens in all" in capsys.readouterr().err
     assert not Path(out).exists()
-    run_experiment("sweep", out, trials, {"windows": 4}, Run.quiet(), 1, judged, files={"held.txt": b"out"})
+    run_experiment("sweep", out, trials, {"windows": 4}, Run.quiet(), judged, files={"held.txt": b"out"})
     assert json.loads((tmp_path / "out/sweep.json").read_text())["rows"] == [{"name": "seed 0"}, {"name": "seed 1"}]
     assert (tmp_path / "out/held.txt").read_bytes() == b"out"
     with pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"):
-        run_experiment("sweep", out, trials, {"windows": 5}, Run.quiet(), 1, judged)
+        run_experiment("sweep", out, trials, {"windows": 5}, Run.quiet(), judged)
+
+
+def test_runs_with_threads_share_the_cores(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.train.experiments.trials.available_cores", lambda: 6)
+    for threads, n in ((1, 4), (2, 3), (4, 1), (None, 4)):
+        trials = trials_of("tokens", Path(), changed(settings, threads=threads), seeds=4)
+        assert slots_for(trials) == [dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), f"{6 // n}")] * n
 
 
 PARENT = """
 import pickle, sys
 from webtext.base.errors import WebtextError
 from webtext.base.run import Run
-from webtext.train.experiments.trials import run_trials
+from webtext.train.experiments import trials
+trials.available_cores = lambda: 2
 try:
-    run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), 'trials', Run.quiet(), 2)
+    trials.run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), 'trials', Run.quiet())
 except WebtextError as error:
     print(error, flush=True)
     sys.exit(error.exit_code)
@@ -118,17 +127,10 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
     tokens: str, tmp_path: Path, settings: TrainSettings, number: signal.Signals, forking: str
 ) -> None:
     """Runs too long to end by themselves, without checkpoints before the end: only the signal makes them save."""
-    import pickle
-
     endless = changed(settings, steps=1_000_000, checkpoint_interval=None, stop_at_step=None)
     trials = trials_of(tokens, tmp_path, endless, seeds=1 if number == signal.SIGKILL else 2)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", forking + PARENT, pickle.dumps(trials).hex()],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-c", forking + PARENT, pickle.dumps(trials).hex()]
+    parent = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True)
     folders = [Path(trial.folder) for trial in trials]
     end = time.monotonic() + SECONDS
     while min(map(steps_made, folders)) < 3:
