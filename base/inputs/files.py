@@ -42,7 +42,6 @@ DOCUMENTS = ("corpus", "documents")  # kinds of part sets
 _KINDS = {".parquet": PARQUET, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV}
 RECORD_SUFFIXES = tuple(_KINDS)
 DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt", ".md")
-TEXT_FIELD = "shards pack and tokenizer train take the column of --text-field; for other verbs, rename it"
 _NOT_TEXT = (".warc", ".zip", ".tar", ".npy", ".tok", ".bin", ".pdf")
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".bmp", ".tif", ".tiff", ".ico")
 
@@ -115,6 +114,15 @@ class InputFile:
                 broken = self.broken(error.cause)
                 broken.reason = error.reason
                 raise broken from None
+
+    def check_column(self, name: str, names: Sequence[str]) -> None:
+        """Raise InputError unless exactly one of the file's columns has this name."""
+        if (n := names.count(name)) != 1:
+            raise InputError(
+                f"'{self.location}' has {f'{n} columns' if n else 'no column'} '{name}'",
+                f"its columns: {', '.join(names[:9])[:900]}",
+                "shards pack and tokenizer train take the column of --text-field; for other verbs, rename it",
+            )
 
     def broken(self, cause: str) -> BrokenFile:
         return BrokenFile(f"'{self.location}' cannot be read: {cause}", "write or download it again")

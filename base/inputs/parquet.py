@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import TEXT_FIELD, InputFile, Refused
+from webtext.base.inputs.files import InputFile, Refused
 from webtext.base.parts.untrusted_parquet import Expands, open_parquet, parquet_batches, rows_of
 from webtext.base.run import Run
 from webtext.base.workers.attempt import Attempt
@@ -20,14 +20,17 @@ _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.larg
 def parquet_rows(file: InputFile, fields: Sequence[str], text: str) -> Iterator[dict[str, Any] | Refused]:
     """Yield each row's values of those `fields` that are columns, or why it has none.
 
-    Raises InputError if there is no column `text` or if its values aren't strings, and BrokenFile if the file is damaged.
+    Raises InputError unless there is one column `text`, of strings, and BrokenFile if the file is damaged.
     """
     with file.folder.open(file.name) as opened:
         try:
             schema = open_parquet(opened).schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
             raise file.broken(f"not a readable Parquet file: {error}") from None
-        _check_column(file, schema, text)
+        file.check_column(text, schema.names)
+        type_ = schema.field(text).type
+        if (type_.value_type if pa.types.is_dictionary(type_) else type_) not in _TEXTS:
+            raise InputError(f"the column '{text}' of '{file.location}' is of {type_}", "expected strings")
         try:
             for batch in parquet_batches(opened, [name for name in fields if name in schema.names]):
                 yield from map(checked_row, rows_of(batch))
@@ -55,12 +58,3 @@ def checked_row(row: dict[str, Any] | Exception) -> dict[str, Any] | Refused:
     if not isinstance(row, Exception):
         return row
     return Refused("not_utf8" if isinstance(row, UnicodeDecodeError) else "value_out_of_range", str(row))
-
-
-def _check_column(file: InputFile, schema: pa.Schema, text: str) -> None:
-    if text not in schema.names:
-        known = ", ".join(schema.names[:9])
-        raise InputError(f"'{file.location}' has no column '{text}'", f"its columns: {known}", TEXT_FIELD)
-    type_ = schema.field(text).type
-    if (type_.value_type if pa.types.is_dictionary(type_) else type_) not in _TEXTS:
-        raise InputError(f"the column '{text}' of '{file.location}' is of {type_}", "expected strings")

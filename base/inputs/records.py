@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from webtext.base.errors import InputError, missing_extra
-from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, TEXT_FIELD, BrokenFile, InputFile, Refused
+from webtext.base.errors import missing_extra
+from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, BrokenFile, InputFile, Refused
 
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 128 << 20  # encoding a text takes about eight times its size in memory
@@ -34,13 +34,15 @@ def records(
 
     A text file is one record, or as many as `separator` divides it into; blank ones and blank lines are skipped. JSON
     may contain lone surrogates. A file that breaks off ends with a `Refused`. Raises InputError for a Parquet or CSV
-    file without a column `text` of strings.
+    file that doesn't have one column `text`, of strings.
     """
     try:
         for record in _records(file, fields, text, separator):
             yield record if isinstance(record, Refused) or file.kind == TEXT else _with_text(record, text)
     except BrokenFile as error:
         yield Refused(error.reason, error.lines[0])
+    except csv.Error as error:
+        yield Refused("not_csv", f"the names of its columns: {error}")
 
 
 def _records(
@@ -157,11 +159,9 @@ def _rows(stream: BinaryIO, file: InputFile, fields: Sequence[str], text: str) -
     """Yield the rows of CSV (RFC 4180); an empty value other than the text is absent."""
     csv.field_size_limit(MAX_TEXT_BYTES)
     rows = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline=""))
-    if not (names := next(rows, [])):
+    if not (names := next(filter(None, rows), [])):  # the first line that isn't blank
         return
-    if text not in names:
-        known = f"its columns: {', '.join(names[:9])[:900]}"
-        raise InputError(f"'{file.location}' has no column '{text}'", known, TEXT_FIELD)
+    file.check_column(text, names)
     while True:
         try:
             row = next(rows, None)
@@ -170,13 +170,13 @@ def _rows(stream: BinaryIO, file: InputFile, fields: Sequence[str], text: str) -
             continue
         if row is None:
             return
-        found: dict[str, Any] = dict(zip(names, row, strict=False))
         if any(map(_INVALID.search, row)):
             yield Refused("not_utf8", f"an invalid byte before line {rows.line_num + 1}")
         elif row and len(row) != len(names):
             yield Refused("not_csv", f"{len(row)} values for {len(names)} columns before line {rows.line_num + 1}")
         elif row:
-            found = {name: found[name] for name in fields if name == text or found.get(name)}
+            named = zip(names, row, strict=True)
+            found: dict[str, Any] = {name: value for name, value in named if name in fields and (value or name == text)}
             numbers = {name: _WHOLE.fullmatch(found.get(name, "")) for name in _NUMBERS}
             yield found | {name: int(digits[1]) for name, digits in numbers.items() if digits}
 

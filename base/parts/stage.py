@@ -458,9 +458,7 @@ class _Stage:
             writer.remove_leftovers()  # of workers that died during this run
             parts, reproducible = self._made(writer)
             named = {file for part in parts for file, _, _ in part.files}
-            for file in (
-                writer.folder.files().keys() - named
-            ):  # of parts that had more files before they were made again
+            for file in writer.folder.files().keys() - named:  # a part that was made again may have had more
                 if any(fnmatch.fnmatchcase(file, mark) for mark in FILES):
                     writer.folder.remove(file)
             places = {PARENTS: places_of(writer.parents, writer.folder)}

@@ -45,11 +45,11 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 ROWS = [{"id": "a", "text": "one"}, {"id": "b", "text": "naïve 東京"}]
 
 
-def read(path: Path, *, text: str = "text", separator: str | None = None) -> list[Any]:
+def read(path: Path, *more: str, text: str = "text", separator: str | None = None) -> list[Any]:
     """Return the records, and the reason in place of each that can't be read, and of the rest of a broken file."""
     found: list[Any] = []
     try:
-        for each in records(InputFile(Folder(path.parent), path.name), ("id", text), text, separator):
+        for each in records(InputFile(Folder(path.parent), path.name), ("id", text, *more), text, separator):
             found.append(each.reason if isinstance(each, Refused) else each)
     except BrokenFile as error:
         found.append(error.reason if f"{path.name}' cannot be read: " in str(error) else str(error))
@@ -160,11 +160,7 @@ def test_csv_has_a_record_per_row_and_values_may_have_quotes_and_lines(tmp_path:
     path = tmp_path / f"rows.csv{suffix}"
     table = '\ufeffid,text,karma,split\r\n007,"one, ""quoted""\nline",5,\n\nb,naïve 東京,,test\nc,,-1.0,\nd,x\n'
     path.write_bytes(PACK[suffix](table.encode() + b"e,\xff,,\nf,last,%s,\n" % (b"9" * 5000)))
-    file = InputFile(Folder(path.parent), path.name)
-    found = [
-        each.reason if isinstance(each, Refused) else each for each in records(file, ("id", "text", "karma"), "text")
-    ]
-    assert found == [
+    assert read(path, "karma") == [
         {"id": "007", "text": 'one, "quoted"\nline', "karma": 5},
         {"id": "b", "text": "naïve 東京"},
         {"id": "c", "text": "", "karma": -1},
@@ -172,9 +168,19 @@ def test_csv_has_a_record_per_row_and_values_may_have_quotes_and_lines(tmp_path:
         "not_utf8",
         {"id": "f", "text": "last", "karma": "9" * 5000},
     ]
+    path.write_bytes(PACK[suffix](b"\n\ntext\nafter blank lines\n"))
+    assert read(path) == [{"text": "after blank lines"}]
     path.write_bytes(PACK[suffix](b"title;body\n1;2\n"))
     with pytest.raises(InputError, match="has no column 'text'\nits columns: title;body"):
         read(path)
+
+
+def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,id,text\na,1,b\n")
+    pq.write_table(pa.table([["a"], ["1"], ["b"]], ["text", "id", "text"]), tmp_path / "rows.parquet")
+    for name in ("rows.csv", "rows.parquet"):
+        with pytest.raises(InputError, match=f"{name}' has 2 columns 'text'\nits columns: text, id, text"):
+            read(tmp_path / name)
 
 
 GREETING = "Voilà l'été, à côté de la forêt où l'on a passé des années."
@@ -270,6 +276,8 @@ def test_a_text_that_is_too_long_or_not_utf8_costs_itself_alone(
     expected = [{"text": "one"}, "text_too_long", {"text": "two"}, "not_utf8", {"text": "three"}]
     assert read(path, separator="||") == expected
     assert read(path) == ["text_too_long"]
+    (tmp_path / "rows.csv").write_text(f"text,{'x' * 51}\na,b\n")
+    assert read(tmp_path / "rows.csv") == ["not_csv"]  # and the rest of its file, because the columns are unknown
 
 
 @pytest.mark.parametrize("suffix", list(PACK)[1:])

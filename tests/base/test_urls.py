@@ -12,15 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from webtext.base.web import urls
-from webtext.base.web.urls import (
-    canonical_url,
-    host_of,
-    join_url,
-    path_of,
-    port_of,
-    registrable_domain,
-    target_of,
-)
+from webtext.base.web.urls import canonical_url, host_of, join_url, path_of, port_of, registrable_domain, target_of
 
 PARTS = ("href", "protocol", "host", "hostname", "port", "pathname", "search", "hash", "username", "password")
 
