@@ -128,6 +128,8 @@ def test_a_table_without_urls_is_an_error_that_names_the_file() -> None:
         with pytest.raises(InputError, match="'links.csv' has no column 'url'"):
             check_columns("csv", io.BytesIO(data), "links.csv", ["url"])
     check_columns("csv", io.BytesIO(b"\xef\xbb\xbfurl\n"), "links.csv", ["url"])
+    with pytest.raises(InputError, match="'links.csv' has several columns 'url': its columns are url, score, url\n"):
+        check_columns("csv", io.BytesIO(b"url,score,url\n"), "links.csv", ["url", "score"])
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=6))

@@ -225,8 +225,7 @@ def _typed_row(position: int, row: Mapping[str, Any] | Exception, url: str = URL
 
 
 def check_columns(source: str, file: BinaryIO, location: str, needed: Sequence[str]) -> None:
-    """Raise InputError if a list is damaged, or if no row has one of the `needed` columns."""
-    names: Sequence[str]
+    """Raise InputError if a list is damaged, if no row has one of the `needed` columns, or if it has two of one name."""
     if source == PARQUET:
         try:
             names = open_parquet(file).schema_arrow.names
@@ -238,11 +237,12 @@ def check_columns(source: str, file: BinaryIO, location: str, needed: Sequence[s
         names = _json_names(file)
     else:
         names = [URL]
-    if missing := [name for name in needed if name not in names]:
-        known = ", ".join(names[:12])[:200]
-        missing_names = "', '".join(missing)
+    missing = [name for name in needed if name not in names]
+    if wrong := missing or [name for name in needed if names.count(name) > 1]:
+        named = "', '".join(wrong)
         raise InputError(
-            f"'{location}' has no column '{missing_names}': its columns are {known or 'none'}",
+            f"'{location}' has {'no column' if missing else 'several columns'} '{named}': "
+            f"its columns are {', '.join(names[:12])[:200] or 'none'}",
             f"name the column of links '{URL}', and those of votes and times '{SCORE}' and '{CREATED}'",
             "or set the score and time of all rows: --default-score, --default-created",
         )
