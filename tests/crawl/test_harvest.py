@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +23,11 @@ from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, NetworkError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.workers.local_engine import LocalEngine
 from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress
 from webtext.crawl.links.reddit_api import client as api
 from webtext.crawl.links.reddit_api import listing as reddit_api
 from webtext.crawl.links.reddit_api.client import Api, RateLimit
-from webtext.crawl.links.reddit_api.harvest import Listing
+from webtext.crawl.links.reddit_api.harvest import Listing, harvest_inputs
 from webtext.crawl.links.settings import ApiSettings
 
 LISTING = "reddit:r/books/top?t=year"
@@ -298,12 +298,18 @@ def test_ctrl_c_keeps_every_answer(harvest: Any, reddit: LocalReddit, tmp_path: 
     assert len(reddit.requests) <= 10 + 1
 
 
+@pytest.mark.parametrize(
+    ("out", "place"), [("{}/a", "{}/"), ("memory://x/a/b", "memory://x/a/"), ("memory://x", "memory://x/")]
+)
 def test_a_dry_run_prints_the_requests_and_sends_nothing(
-    collect: Any, reddit: LocalReddit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    out: str, place: str, run: Run, reddit: LocalReddit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with LocalEngine(workers=1) as engine, pytest.raises(DryRun):
-        collect(LISTING, by=Run(engine, Console("human"), True), api=reddit.settings())
-    assert f"{LISTING}: to be harvested into '{tmp_path}/harvest/reddit-r-books-top-t-year-" in capsys.readouterr().err
+    with pytest.raises(DryRun):
+        harvest_inputs(
+            [LISTING], out.format(tmp_path), reddit.settings(), replace(run, console=Console(), dry_run=True)
+        )
+    said = f"{LISTING}: to be harvested into '{place.format(tmp_path)}harvest/reddit-r-books-top-t-year-"
+    assert said in capsys.readouterr().err
     assert not reddit.tokens
     assert not list(tmp_path.iterdir())
 

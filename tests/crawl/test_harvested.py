@@ -15,13 +15,8 @@ from webtext.crawl.links.sources.lines import Unreadable
 from webtext.crawl.links.sources.reddit import Harvested, removal_of
 from webtext.crawl.links.sources.submission import DeletedPost
 
-RECORDINGS = [
-    "TestDomainListing.test_top",
-    "TestFront.test_top",
-    "TestReddit.test_info",
-    "TestSubmission.test_crosspost",
-]
-RECORDINGS += ["TestSubmission.test_duplicates", "TestSubmission.test_invalid_attribute"]
+RECORDINGS = ["TestDomainListing.test_top", "TestFront.test_top", "TestReddit.test_info"]
+RECORDINGS += [f"TestSubmission.test_{name}" for name in ("crosspost", "duplicates", "invalid_attribute")]
 
 
 def line(data: Any) -> bytes:
@@ -52,12 +47,8 @@ def test_every_recorded_post_is_read(name: str, request: pytest.FixtureRequest) 
             continue
         assert not isinstance(votes, (DeletedPost, Unreadable))
         (vote,) = votes
-        assert (vote.post_id, vote.score, vote.url, vote.is_self) == (
-            data["id"],
-            data["score"],
-            data["url"],
-            data["is_self"],
-        )
+        found = (vote.post_id, vote.score, vote.url, vote.is_self)
+        assert found == (data["id"], data["score"], data["url"], data["is_self"])
         assert (vote.created, vote.retrieved) == (int(data["created_utc"]), 9)
 
 

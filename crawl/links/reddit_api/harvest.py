@@ -116,11 +116,11 @@ def harvest_inputs(inputs: Sequence[str], out: str, settings: ApiSettings, run: 
 
 
 def _folder(out: str, text: str) -> Folder:
-    """Return the folder for an input, beside `out`: its name is readable, and has a hash to keep inputs apart."""
+    """Return the folder for an input, beside `out` (in it, if that is a bucket): its name is readable, with a hash."""
     folder = Folder(out)
-    beside = Folder(Path(folder.url).resolve().parent) if folder.is_local else Folder(folder.url.rpartition("/")[0])
+    above = Path(folder.url).resolve().parent if folder.is_local else re.sub("(?<![:/])/[^/]*$", "", folder.url)
     name = re.sub("[^0-9A-Za-z]+", "-", text).strip("-")[:60]
-    return beside.child(FOLDER).child(f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+    return Folder(above).child(FOLDER).child(f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
 
 class HarvestFiles:
