@@ -23,7 +23,6 @@ from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from webtext.train.mesh import LARGEST_GATHERED, MeshShape, blocks_of_stage, n_stages, stages_of_rank
-from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings, check_trainable
 from webtext.train.shape import GPT2Config
 
@@ -176,13 +175,13 @@ def plan_training(
     """
     sources: list[SourceUse] = []
     warning = None
-    vocab_size, n_tokens = GPT2Config().vocab_size, total_tokens(settings)
+    vocab_size = GPT2Config().vocab_size
     if tokens:
         from webtext.train.data.sources import open_sources, source_uses, warning_of_passes
 
         opened = open_sources(tokens)
         vocab_size = opened[0].train.vocab_size
-        sources = source_uses(opened, settings, n_tokens)
+        sources = source_uses(opened, settings)
         warning = warning_of_passes(sources, settings)
     config, n = settings.config(vocab_size), settings.machine.mesh_shape(processes).size
     shape = check_trainable(config, settings, n)
@@ -197,7 +196,7 @@ def plan_training(
     lines = [
         f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
         f"vocabulary {config.vocab_size:,}, context {config.context:,}",
-        f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {n_tokens:,} tokens; processes: "
+        f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {settings.total_tokens:,} tokens; processes: "
         f"{shape.size}, each {n_microbatches} x {microbatch} sequences per step",
         *(f"  {source}" for source in sources),
         *([f"  warning: {warning}"] if warning else []),
@@ -212,4 +211,4 @@ def plan_training(
         inputs = n_microbatches * microbatch * config.context * config.n_embd * number_bytes(settings)
         n_bytes = memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
         lines.append(f"offloaded: {n_bytes / GIB:,.2f} GiB on the host")
-    return answer | {"sources": list(map(asdict, sources)), "tokens": n_tokens}, "\n".join(lines)
+    return answer | {"sources": list(map(asdict, sources)), "tokens": settings.total_tokens}, "\n".join(lines)

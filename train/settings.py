@@ -209,6 +209,11 @@ class TrainSettings(Checked):
         """The step after which a run ends: `steps`, or `stop_at_step` if that comes first."""
         return min(self.checkpoint.stop_at_step or self.steps, self.steps)
 
+    @property
+    def total_tokens(self) -> int:
+        """Number of tokens that the entire run trains on."""
+        return self.steps * self.batch_size * self.context
+
     def config(self, vocab_size: int) -> GPT2Config:
         """Return the model's shape for a vocabulary size."""
         shape = {name: value for name, value in asdict(self.shape).items() if value is not None}

@@ -62,19 +62,19 @@ def test_a_set_without_a_validation_split_counts_only_in_training(
 
 def test_each_set_supplies_its_share_and_the_passes_over_it_follow(two: list[str]) -> None:
     sources = open_sources(two)
-    uses = source_uses(sources, SETTINGS, 6 * 8 * 16)
+    uses = source_uses(sources, SETTINGS)
     assert [(use.name, use.tokens, use.share) for use in uses] == [(two[0], 9720, 0.75), (two[1], 3240, 0.25)]
     assert [use.passes for use in uses] == pytest.approx([36 * 16 / 9720, 12 * 16 / 3240])
     sampler = make_sampler(sources, SETTINGS, batch_size=8)
     assert sampler.mixture.counts(np.array([48])).tolist() == [[36], [12]]
-    by_size = source_uses(sources, changed(SETTINGS, weights=()), 6 * 8 * 16)
+    by_size = source_uses(sources, changed(SETTINGS, weights=()))
     assert [use.share for use in by_size] == pytest.approx([0.75, 0.25], abs=0.01)
 
 
 def test_short_windows_inside_documents_count_as_windows(two: list[str]) -> None:
     """Documents of 81 tokens are cut into windows of 32 targets: three of each, the last one short."""
-    settings = changed(SETTINGS, context=32, crosses_documents=False, weights=())
-    (use,) = source_uses(open_sources(two[:1]), settings, 360 * 32)
+    settings = changed(SETTINGS, context=32, crosses_documents=False, weights=(), steps=45)
+    (use,) = source_uses(open_sources(two[:1]), settings)
     assert use.passes == pytest.approx(1)
 
 

@@ -74,10 +74,10 @@ def make_sampler(
     )
 
 
-def source_uses(sources: Sequence[Source], settings: TrainSettings, n_tokens: int) -> list[SourceUse]:
-    """Return the use of each source in a run that sees `n_tokens`, including padding of short windows."""
+def source_uses(sources: Sequence[Source], settings: TrainSettings) -> list[SourceUse]:
+    """Return the use of each source in a run, whose tokens include the padding of short windows."""
     sampler = make_sampler(sources, settings)
-    counts = sampler.mixture.counts(np.array([n_tokens // settings.context]))[:, 0].tolist()
+    counts = sampler.mixture.counts(np.array([settings.steps * settings.batch_size]))[:, 0].tolist()
     parts = sampler.mixture.parts
     uses = []
     for source, stream, part, n_samples in zip(sources, sampler.streams, parts, counts, strict=True):

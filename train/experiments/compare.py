@@ -39,7 +39,6 @@ from webtext.train.data.sources import Source, open_sources, source_uses
 from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
 from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded, with_tokens
-from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import ExperimentSettings, TrainSettings
 
 VALIDATION, MEASURES = "validation.jsonl", "measures.json"
@@ -72,7 +71,7 @@ class Corpus:
 
     def passes(self, settings: TrainSettings) -> float:
         """Return how often a run with these settings reads the training documents."""
-        return source_uses([self.source], settings, total_tokens(settings))[0].passes
+        return source_uses([self.source], settings)[0].passes
 
 
 def compare_corpora(
@@ -108,7 +107,7 @@ def compare_corpora(
         run.console.say(f"compare: '{name}': {passes:.2f} passes over {train.n_tokens:,} tokens{again}")
     about = described(frozen)
     run.console.say(f"compare: {counted(shared.steps, 'step')} each; validation set: {about}")
-    facts = {"tokens": total_tokens(shared), "settings": recipe_settings(shared), "validation": about}
+    facts = {"tokens": shared.total_tokens, "settings": recipe_settings(shared), "validation": about}
 
     def judge(trained: Trials) -> Result:
         measures = [Folder(trial.folder).read_object(MEASURES)["bits"] for trial in trained]
@@ -156,7 +155,7 @@ def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
 
 def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings) -> TrainSettings:
     """Return the settings of all runs: no more steps than repeat no text of the smallest corpus."""
-    asked, per_step = total_tokens(settings), settings.batch_size * settings.context
+    asked, per_step = settings.total_tokens, settings.batch_size * settings.context
     fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
     return with_tokens(settings, min(asked, fits))
 

@@ -36,7 +36,6 @@ from webtext.train.experiments.trials import (
     seeded,
     with_tokens,
 )
-from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import ScaleSettings, TrainSettings
 
 HEAD_SIZE, WARMUP_RATIO = 32, 0.1
@@ -83,8 +82,8 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
     for size, n in itertools.product(sizes, budgets):
         ours = with_tokens(replace(size, warmup_steps=0), n)
         ours = replace(ours, warmup_steps=min(ours.steps - 1, math.ceil(ours.steps * WARMUP_RATIO)))
-        config, n_tokens = ours.config(vocab_size), total_tokens(ours)
-        name, passes = f"{config.n_layer}x{config.n_embd}", source_uses(sources, ours, n_tokens)[0].passes
+        config, n_tokens = ours.config(vocab_size), ours.total_tokens
+        name, passes = f"{config.n_layer}x{config.n_embd}", source_uses(sources, ours)[0].passes
         rows.append({"size": name, "parameters": config.n_parameters, "tokens": n_tokens, "passes": passes})
         place = Path(out) / f"runs/{name}-tokens-{n_tokens}"
         trials += seeded(f"{name}, {n_tokens:,} tokens", [tokens], ours, n_seeds, place)

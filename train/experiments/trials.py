@@ -33,7 +33,6 @@ from webtext.base.workers.local_engine import available_cores
 from webtext.train.data.sources import Source, open_sources
 from webtext.train.distributed import Termination
 from webtext.train.metrics import METRICS, read_metrics, steps_made
-from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.run.loop import finished_result, train_model
 from webtext.train.settings import TrainSettings
 
@@ -133,7 +132,7 @@ def run_experiment(
     for i, trial in enumerate(trials):
         if any(trial.folder == other.folder for other in trials[:i]):
             raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
-    n_tokens, n = sum(total_tokens(trial.settings) for trial in trials), len(slots_for(trials))
+    n_tokens, n = sum(trial.settings.total_tokens for trial in trials), len(slots_for(trials))
     run.console.say(f"{verb}: {len(trials):,} runs, {n:,} at a time, {n_tokens:,} tokens in all")
     if run.dry_run:
         raise DryRun

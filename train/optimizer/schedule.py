@@ -28,8 +28,3 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
         height = 1.0 if step < start else 1 - math.sqrt((step + 1 - start) / (steps - start))
     floor = settings.schedule.min_learning_rate_ratio
     return settings.learning_rate * (floor + (1 - floor) * height)
-
-
-def total_tokens(settings: TrainSettings) -> int:
-    """Return the number of tokens that the entire run trains on."""
-    return settings.steps * settings.batch_size * settings.context

@@ -20,7 +20,6 @@ from webtext.train import missing_torch_is_an_error
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, latest_checkpoint, open_checkpoint
 from webtext.train.checkpoint.model_copy import ModelCopy
 from webtext.train.data.sources import Source, open_sources, source_uses, warning_of_passes
-from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.run.given_weights import FROM, GivenWeights, given_weights
 from webtext.train.settings import TrainSettings, check_trainable, difference
 
@@ -123,7 +122,7 @@ def _train(
 
     sources = open_sources(tokens)
     # rejects sets that make no order, before anything is written
-    uses = source_uses(sources, settings, total_tokens(settings))
+    uses = source_uses(sources, settings)
     if tokenizer is not None:
         from webtext.tokenizer import Tokenizer
 
@@ -150,7 +149,7 @@ def _train(
             first = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
             console.say(
                 f"would train {config.n_parameters:,} parameters {first} to step {settings.last_step:,}, processes: {mesh.size}; "
-                f"{total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}"
+                f"{settings.total_tokens:,} tokens, {'; '.join(map(str, uses))}"
             )
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
@@ -169,7 +168,7 @@ def _train(
 def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:
     """Return the result of a finished run, or None if steps remain; raises the errors of `train_model`. Needs no torch."""
     sources = open_sources(tokens)
-    source_uses(sources, settings, total_tokens(settings))
+    source_uses(sources, settings)
     model_dir = Folder(out).local_path()
     checkpoint = latest_checkpoint(model_dir, lambda _: None)  # the run itself warns
     if checkpoint is None:

@@ -35,7 +35,7 @@ from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.precision import compute_dtype
 from webtext.train.optimizer.optimizer import Reading, is_fault, optimizer_tensors, set_learning_rate
-from webtext.train.optimizer.schedule import learning_rate, total_tokens
+from webtext.train.optimizer.schedule import learning_rate
 from webtext.train.run.guard import Guard
 from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
 from webtext.train.run.meter import Record
@@ -268,7 +268,7 @@ class Trainer:
             console.say("train: this GPU has no fast bfloat16; float32 takes more time and memory")
         console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
-            f"{config.vocab_size:,}), {settings.steps:,} steps, {total_tokens(settings):,} tokens "
+            f"{config.vocab_size:,}), {settings.steps:,} steps, {settings.total_tokens:,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
             f"{where['device']}, processes: {self.world.size} ({where['mesh']})"
         )
