@@ -345,12 +345,11 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     _plan(run, f"would write '{model}' to '{target}'")
     import torch
 
-    from webtext.train.checkpoint.model_card import model_card
     from webtext.train.evaluate.measured import load_measured
 
     measured = load_measured(model, tokenizer, run.console.warn)
     written = None if tokenizer is None else measured.tokenizer
-    measured.model.to_huggingface(target, written, dtype=getattr(torch, dtype), card=model_card(model))
+    measured.model.to_huggingface(target, written, dtype=getattr(torch, dtype), card=measured.card)
     run.console.result({"out": target}, f"wrote '{target}'")
 
 

@@ -18,7 +18,7 @@ from webtext.base.parts.recipe import with_check, without_check
 from webtext.train.checkpoint.checkpoint import (
     Checkpoint,
     best_checkpoint,
-    find_checkpoint,
+    checkpoint_of,
     latest_checkpoint,
     list_checkpoints,
     load_model,
@@ -117,7 +117,7 @@ def test_one_of_another_format_is_rejected_and_not_skipped(tmp_path: Path, save:
     save(tmp_path, 1, weight(1.0))
     state = save(tmp_path, 2, weight(2.0)).path / "state.json"
     state.write_text(json.dumps(with_check({**without_check(json.loads(state.read_text())), "format": version})))
-    for find in (find_checkpoint, lambda folder: latest_checkpoint(folder, pytest.fail)):
+    for find in (checkpoint_of, lambda folder: latest_checkpoint(folder, pytest.fail)):
         with pytest.raises(InputError, match=f"has checkpoint format {version}, but this webtext reads format 2\n"):
             find(tmp_path)
 

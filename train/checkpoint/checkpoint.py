@@ -196,17 +196,25 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
 
 def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:
     """Load a model, in evaluation mode, from a Hugging Face folder, a checkpoint or a training folder."""
+    return model_of(checkpoint_of(path, warn), path)
+
+
+def model_of(found: Checkpoint | None, path: str | os.PathLike[str]) -> GPT2:
+    """Load the model of `checkpoint_of` the folder `path`."""
     from webtext.train.model.gpt2 import GPT2
 
-    place = local_model(path)
-    if (place / "config.json").is_file():
-        return GPT2.from_huggingface(place).eval()
-    found = find_checkpoint(place, warn)
+    if found is None:
+        return GPT2.from_huggingface(local_model(path)).eval()
     return GPT2.with_values(found.config, found.values()).eval()
 
 
-def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn, *, verify: bool = True) -> Checkpoint:
-    """Return the checkpoint at `place`, or `latest_checkpoint` of a training folder. InputError if there is none."""
+def checkpoint_of(
+    path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn, *, verify: bool = True
+) -> Checkpoint | None:
+    """Return the checkpoint at `path`, or `latest_checkpoint` of a training folder; None for a Hugging Face folder."""
+    place = local_model(path)
+    if (place / "config.json").is_file():
+        return None
     if (place / STATE).is_file():
         return open_checkpoint(place, verify=verify)
     found = latest_checkpoint(place, warn, verify=verify)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,20 +13,36 @@ import torch
 
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
+from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_of, model_of
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.distributed import World
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.huggingface import own_tokenizer
 from webtext.train.model.precision import compute_dtype
 
+OF_THE_MACHINE = ("seconds", "mfu_ratio", "memory_bytes")  # not in a card: two runs of one recipe have the same one
+CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [gpt2]
+---
+
+# A GPT-2 of {n:,} parameters
+
+Trained and exported by webtext. Hashes are SHA-256; losses are in nats per token.
+
+```json
+{facts}
+```
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A model, on the CPU until it is moved, and the tokenizer to use with it, if there is one.
 
-    `facts` are a checkpoint's records of its run, empty for other folders. `hash` is that of the tokenizer that
-    the model was trained with, None if its folder doesn't say.
+    `facts` are a checkpoint's records of its run, empty for other folders, and `card` is the README.md of its export.
+    `hash` is that of the tokenizer that the model was trained with, None if its folder doesn't say.
     """
 
     path: str
@@ -33,6 +50,7 @@ class Measured:
     tokenizer: Any
     facts: Mapping[str, Any]
     hash: str | None
+    card: str | None = None
 
     def text_tokenizer(self) -> Any:
         """Return the tokenizer. Raises ConfigError if there is none, or no end-of-text, which opens each text."""
@@ -84,26 +102,35 @@ def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object
 
     `tokenizer` is a file or a tokenizer, by default the one in the folder. Raises InputError if it isn't the model's.
     """
-    place, model, facts = local_model(path), load_model(path, warn), run_facts(path)
-    own = own_tokenizer(place) if (place / "config.json").is_file() else None
+    found = checkpoint_of(path, warn)
+    model, facts = model_of(found, path), run_facts(found)
+    own = own_tokenizer(local_model(path)) if found is None else None
     chosen = Tokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer or own
     known = facts.get("tokenizer_hash", None if own is None else own.hash)
-    measured = Measured(path, model, chosen, facts, known)
+    measured = Measured(path, model, chosen, facts, known, None if found is None else model_card(found))
     if chosen is not None:
         given = tokenizer if isinstance(tokenizer, str) else f"{path}/tokenizer.json"
         measured.check_fits(chosen.vocab_size, chosen.hash, given)
     return measured
 
 
-def run_facts(model_path: str) -> dict[str, Any]:
+def run_facts(found: Checkpoint | None) -> dict[str, Any]:
     """Return a checkpoint's records of its run; empty for an exported folder."""
-    place = local_model(model_path)
-    if (place / "config.json").is_file():
+    if found is None:
         return {}
-    state = find_checkpoint(place, lambda _: None).run_state()  # its warnings were printed when the model was loaded
+    state = found.run_state()
     settings = state["recipe"]["settings"]
     facts = {"tokenizer_hash": settings["tokenizer"], "document_masks": settings["document_masks"]}
     return facts | {"step": state["step"], "files": state["files"], "dtype": state["environment"]["dtype"]}
+
+
+def model_card(checkpoint: Checkpoint) -> str:
+    """Return the model card of a checkpoint: what the model was trained on, from what, and how."""
+    state = checkpoint.run_state()
+    result = {name: value for name, value in state["result"].items() if name not in OF_THE_MACHINE}
+    facts = state["recipe"]["settings"] | {"step": checkpoint.step, "result": result}
+    facts |= {"environment": state["environment"]}
+    return CARD.format(n=checkpoint.config.n_parameters, facts=json.dumps(facts, indent=1))
 
 
 def dtype_name(model: GPT2) -> str:

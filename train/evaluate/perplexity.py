@@ -15,7 +15,7 @@ from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder, strict_json
 from webtext.shards import TokenShards
-from webtext.train.checkpoint.model_card import model_card
+from webtext.train.checkpoint.checkpoint import checkpoint_of
 from webtext.train.data.windows import LARGEST_LOSS, WindowRules, Windows, total_loss
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
@@ -69,7 +69,7 @@ def evaluate_run(
     from webtext.train.model.sample import sample_texts
 
     folder = Folder(model_dir)
-    facts = run_facts(model_dir)
+    facts = run_facts(checkpoint_of(model_dir, lambda _: None))  # `load_measured` warns
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
     if Folder(export).exists("config.json") and (done := _kept_evaluation(folder, key)):
@@ -78,7 +78,7 @@ def evaluate_run(
     answer = evaluate_model(measured, tokens, settings, run)
     model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
     answer |= {"sample": sample_texts(model, tok, [""], sampling)[0], "key": key}
-    model.to_huggingface(export, tokenizer=tok, card=model_card(model_dir))
+    model.to_huggingface(export, tokenizer=tok, card=measured.card)
     write_evaluation(folder, answer)
     return answer
 

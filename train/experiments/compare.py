@@ -34,7 +34,7 @@ from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.shards.writing.pack import need_eot_id
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
+from webtext.train.checkpoint.checkpoint import checkpoint_of, model_of
 from webtext.train.data.sources import Source, open_sources, source_uses
 from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
@@ -206,7 +206,9 @@ def read_validation(path: str) -> dict[str, str]:
 
 def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
     """Write the trial's loss in bits on each document into its measures.json, unless these are of its last checkpoint."""
-    files = find_checkpoint(Path(trial.folder)).state["files"]
+    found = checkpoint_of(trial.folder)
+    assert found is not None
+    files = found.state["files"]
     with contextlib.suppress(InputError):  # a damaged one is made again
         if Folder(trial.folder).read_object(MEASURES).get("files") == files:
             return
@@ -217,7 +219,7 @@ def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
 
     tok, texts = Tokenizer.load(tokenizer), list(read_validation(validation).values())
     stream, documents = document_stream(texts, tok, need_eot_id(tok, tokenizer))
-    model = load_model(trial.folder)
+    model = model_of(found, trial.folder)
     nats: list[Any] = []
     with join_world(trial.settings.device) as world:
         model = model.to(world.device)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.storage import file_sha256
-from webtext.train.checkpoint.checkpoint import Checkpoint, find_checkpoint, list_checkpoints
+from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_of, list_checkpoints
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.data.sources import Source
 from webtext.train.settings import TrainSettings
@@ -94,9 +94,8 @@ def _open(
     """
     from webtext.train.model.huggingface import GPT2Folder, own_tokenizer
 
-    place = local_model(folder)
-    if not (place / "config.json").is_file():
-        found = find_checkpoint(place, warn, verify=verify)
+    place, found = local_model(folder), checkpoint_of(folder, warn, verify=verify)
+    if found is not None:
         stated = sorted(found.state["files"].items())
         files = {found.path / name: digest for name, digest in stated if not name.startswith("optimizer")}
         tokenizer = found.run_state()["recipe"]["settings"].get("tokenizer")
