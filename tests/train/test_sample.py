@@ -191,27 +191,17 @@ def until(text: str, stops: list[str]) -> str:
     return text
 
 
-class Pieces:
-    """A decoder whose tokens are pieces, the last of which is returned only at the end."""
-
-    def push(self, piece: str) -> str:
-        return piece
-
-    def finish(self) -> str:
-        return "a"
-
-
 @given(
     pieces=st.lists(st.text("ab\u0301", max_size=4), max_size=8),
     stops=st.lists(st.text("ab\u0301", min_size=1, max_size=4), max_size=3),
 )
 def test_a_text_ends_before_the_first_stop_whatever_pieces_it_comes_in(pieces: list[str], stops: list[str]) -> None:
-    text, shown = _Text(Pieces(), stops), ""
+    text, shown = _Text(stops), ""
     for piece in pieces:
-        shown += text.push(piece)
+        shown += text.add(piece)
         if text.ended:
             break
-    assert shown + text.finish() == until("".join([*pieces, "a"]), stops)
+    assert shown + text.add("a", is_last=True) == until("".join([*pieces, "a"]), stops)
 
 
 def test_stops_end_each_text_of_a_batch_and_the_stream_of_one(model: GPT2) -> None:

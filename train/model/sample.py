@@ -67,14 +67,15 @@ def growth(
 
     A text ends before an end-of-text, or before the first of `stops` that is complete.
     """
-    texts = [_Text(tokenizer.decode_stream(), stops) for _ in starts]
+    texts = [(tokenizer.decode_stream(), _Text(stops)) for _ in starts]
     ended: set[int] = set()
     limits: dict[str, Any] = {"stop_ids": {tokenizer.eot_id}, "vocab_size": tokenizer.vocab_size, "ended": ended}
     for step in sample_batch(model, starts, settings, **limits):
-        pieces = ["" if token is None else text.push(token) for text, token in zip(texts, step, strict=True)]
-        ended.update(i for i, text in enumerate(texts) if text.ended)
+        pairs = zip(texts, step, strict=True)
+        pieces = ["" if token is None else text.add(decoder.push(token)) for (decoder, text), token in pairs]
+        ended.update(i for i, (_, text) in enumerate(texts) if text.ended)
         yield pieces
-    yield [text.finish() for text in texts]
+    yield [text.add(decoder.finish(), is_last=True) for decoder, text in texts]
 
 
 def stream_text(
@@ -95,38 +96,22 @@ def sample_texts(
 
 
 class _Text:
-    """A text that grows token by token, up to a stop; characters that may begin a stop are held back."""
+    """A text that grows piece by piece, up to a stop; characters that may begin a stop are held back."""
 
-    def __init__(self, decoder: Any, stops: Sequence[str]) -> None:
-        self.ended = False
-        self._decoder, self._stops, self._held = decoder, stops, ""
+    def __init__(self, stops: Sequence[str]) -> None:
+        self.ended, self._stops, self._held = False, stops, ""
 
-    def push(self, token: int) -> str:
-        """Add a token and return the new text that can't be part of a stop."""
-        return self._add(self._decoder.push(token))
-
-    def finish(self) -> str:
-        """Return the rest of a text that no token follows."""
+    def add(self, piece: str, *, is_last: bool = False) -> str:
+        """Add a piece and return the new text that can't be part of a stop."""
         if self.ended:
             return ""
-        last = self._add(self._decoder.finish())
-        return last if self.ended else last + self._held
-
-    def _add(self, piece: str) -> str:
         self._held += piece
         # The stop that is complete first, or the longest of several: this doesn't depend on the pieces of the text.
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if found:
-            self.ended = True
-            return self._held[: min(found)[1]]
-        n = len(self._held) - max((_overlap(self._held, stop) for stop in self._stops), default=0)
-        sure, self._held = self._held[:n], self._held[n:]
+        begun = (n for stop in self._stops for n in range(len(stop)) if self._held.endswith(stop[:n]))
+        n = min(found)[1] if found else len(self._held) - (0 if is_last else max(begun, default=0))
+        sure, self._held, self.ended = self._held[:n], self._held[n:], bool(found)
         return sure
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return how many of the last characters of `text` may begin `stop`."""
-    return next(n for n in range(min(len(text), len(stop)), -1, -1) if text.endswith(stop[:n]))
 
 
 def _draw(logits_bv: Tensor, settings: SampleSettings, random_b: Tensor) -> Tensor:
