@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 CODE_VERSION = 4
 VISIBLE_SECONDS = 120.0
 """How long a process waits to see the checkpoint that process 0 chose: twice as long as NFS clients cache a folder."""
-_SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded as the resolved shape of the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +201,13 @@ def _is_visible(path: Path, state: Mapping[str, Any]) -> bool:
 
 def make_recipe(settings: TrainSettings, sources: Sequence[Source], given: GivenWeights | None = None) -> Recipe:
     """Return everything that determines the model: settings, resolved shape, tokens, and the weights it starts with."""
-    chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
     train = sources[0].train
-    shape = asdict(settings.config(train.vocab_size))
-    data: dict[str, Any] = {"tokens": [source.train.hash for source in sources], "tokenizer": train.tokenizer_hash}
+    chosen = recipe_settings(settings) | asdict(settings.config(train.vocab_size))
+    del chosen["model"]  # a name of the shape
+    chosen |= {"tokens": [source.train.hash for source in sources], "tokenizer": train.tokenizer_hash}
     if given is not None:
-        data[FROM] = given.facts
-    return Recipe(stage="train.run", code_version=CODE_VERSION, settings={**shape, **chosen, **data})
+        chosen[FROM] = given.facts
+    return Recipe(stage="train.run", code_version=CODE_VERSION, settings=chosen)
 
 
 def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> None:

@@ -70,27 +70,6 @@ def make_engine(
     return engine
 
 
-class HeldOut:
-    """`eval_windows` held-out windows of each source. Each source weighs as much as in training."""
-
-    def __init__(self, sources: Sequence[Source], parts: Sequence[int], settings: TrainSettings) -> None:
-        context, limit = settings.context, settings.monitor.eval_windows
-        self._windows: dict[str, tuple[Windows, int]] = {}
-        for source, part in zip(sources, parts, strict=True):
-            windows = Windows(source.validation.streams(), context=context, stride=None, limit=limit)
-            if len(windows):
-                self._windows[source.name] = windows, part
-
-    def losses(self, engine: Engine, batch_size: int) -> tuple[float, dict[str, float]]:
-        """Return the mean loss per token, weighted as in the mixture, and that of each source; equal in all processes."""
-        losses, weighted, parts = dict[str, float](), 0.0, 0
-        for name, (windows, part) in self._windows.items():
-            loss, n_tokens = engine.total_loss(windows, batch_size)
-            losses[name] = loss / n_tokens
-            weighted, parts = weighted + part * losses[name], parts + part
-        return weighted / max(1, parts), losses
-
-
 class Trainer:
     """One run of `settings.steps` steps, or up to `settings.stop_at_step`; `recipe` is stored in its checkpoints.
 
@@ -130,7 +109,12 @@ class Trainer:
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
         sampler = make_sampler(sources, settings, batch_size=microbatch, **share)
         self.batches = TokenBatches(sampler, pin_memory=world.device.type == "cuda")
-        self.held_out = HeldOut(sources, sampler.mixture.parts, settings)
+        self.held_out: list[tuple[str, Windows, int]] = []
+        limit = settings.monitor.eval_windows
+        for source, part in zip(sources, sampler.mixture.parts, strict=True):
+            windows = Windows(source.validation.streams(), context=settings.context, stride=None, limit=limit)
+            if len(windows):
+                self.held_out.append((source.name, windows, part))
         self.guard = Guard(settings)
         self.record = Record(config, world, console, environment(settings, world, dtype, compiled=is_compiled))
         keep, copies = settings.checkpoint.keep_checkpoints, machine.offload is None
@@ -138,7 +122,6 @@ class Trainer:
         self.step = 0
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Resume where `checkpoint` was written."""
         tensors = self._tensors()
         shapes = {name: torch.empty(t.shape, dtype=t.dtype, device="meta") for name, t in tensors.items()}
         checkpoint.read(tensors, dict(ChainMap(*self.world.gather(shapes))))
@@ -238,9 +221,14 @@ class Trainer:
         self.record.add_step(progress, step, n_tokens, rate, loss, norm, fault)
 
     def _evaluate(self) -> None:
-        mean, losses = self.held_out.losses(self.engine, self.batches.sampler.batch_size)
+        """Record the mean held-out loss of each source, and that of all, weighted as in training."""
+        losses, weighted = dict[str, float](), 0.0
+        for name, windows, part in self.held_out:
+            loss, n_tokens = self.engine.total_loss(windows, self.batches.sampler.batch_size)
+            losses[name] = loss / n_tokens
+            weighted += part * losses[name]
         if losses:
-            self.record.add_held_out(self.step, mean, losses)
+            self.record.add_held_out(self.step, weighted / sum(part for *_, part in self.held_out), losses)
 
     def _save(self) -> None:
         self._asked, self._saved_at = 0.0, time.perf_counter()
