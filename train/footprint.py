@@ -47,7 +47,6 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """Sum of all purposes."""
         return sum(astuple(self))
 
 

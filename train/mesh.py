@@ -58,7 +58,6 @@ class MeshShape:
 
     @property
     def size(self) -> int:
-        """Number of processes."""
         return math.prod(asdict(self).values())
 
     @property
@@ -70,7 +69,6 @@ class MeshShape:
         return ",".join(f"{axis}={degree}" for axis, degree in asdict(self).items() if degree > 1) or "one process"
 
     def build(self, device_type: str) -> DeviceMesh:
-        """Build torch's mesh of the run's processes, with all four axes in order."""
         from torch.distributed.device_mesh import init_device_mesh
 
         return init_device_mesh(device_type, tuple(asdict(self).values()), mesh_dim_names=AXES)

@@ -69,7 +69,6 @@ def steps_made(model_dir: Path) -> int:
 
 
 def _step_of(row: bytes) -> int | None:
-    """Return the step of a row, or None if it has none."""
     try:
         return msgspec.json.decode(row, type=MetricsRow).step
     except (ValueError, RecursionError):

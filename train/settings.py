@@ -211,7 +211,6 @@ class TrainSettings(Checked):
 
     @property
     def total_tokens(self) -> int:
-        """Number of tokens that the entire run trains on."""
         return self.steps * self.batch_size * self.context
 
     def config(self, vocab_size: int) -> GPT2Config:

@@ -47,7 +47,6 @@ class WindowRules:
 
     @classmethod
     def of(cls, settings: TrainSettings, eot_id: int) -> WindowRules:
-        """Return the rules of a run on tokens with this end-of-text."""
         return cls(settings.data.document_masks, not settings.data.crosses_documents, eot_id)
 
     def documents(self, tokens_bt: Tensor) -> Tensor | None:

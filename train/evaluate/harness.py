@@ -131,7 +131,6 @@ def _answer(measured: Measured, name: str, data: str, task: Any, model: HarnessM
 
 
 def _load(manager: TaskManager, name: str, data: str) -> Any:
-    """Return lm-eval's task on the files in `data`."""
     source = manager.task_index[name].cfg["dataset_kwargs"]
     path = Path(data, source["data_files"]["test"])
     if not path.is_file():

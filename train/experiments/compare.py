@@ -66,7 +66,6 @@ class Corpus:
 
     @property
     def slug(self) -> str:
-        """The name as a folder name."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.") or "corpus"
 
     def passes(self, settings: TrainSettings) -> float:

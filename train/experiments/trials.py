@@ -56,7 +56,6 @@ class Trial:
     measure: Callable[[Trial], None] | None = None
 
     def train(self) -> None:
-        """Make the run in this process, and measure it."""
         run = Run.quiet()
         run.console.mode = "human"  # for the log
         train_model(self.tokens, self.folder, self.settings, run)

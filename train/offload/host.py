@@ -58,7 +58,6 @@ class HostLayers:
         return {name: row[place].view(shape) for name, shape, place in self._places}
 
     def refresh(self, layer: int) -> None:
-        """Copy a layer's parameters to `copies`."""
         if self.copies is not self.parameters:
             self.copies[layer].copy_(self.parameters[layer])
 
@@ -79,7 +78,6 @@ class Link:
         self.host = ThreadPoolExecutor(1, "webtext-offload", self._streams.set_device, (device,))
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return memory of the device."""
         return torch.empty(shape, dtype=dtype, device=self.device)
 
     def now(self) -> Event:

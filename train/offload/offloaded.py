@@ -190,7 +190,6 @@ class OffloadedModel:
         return self.ends.views(row)
 
     def _load_inputs(self, layer: int, like: Sequence[Tensor]) -> list[tuple[Event, Tensor]]:
-        """Start loading a layer's inputs from the host."""
         if layer < 0:
             return []
         targets = [self._link.empty(x_btc.shape, self.dtype) for x_btc in like]
@@ -239,7 +238,6 @@ class Replay:
         self._states: dict[Hashable, torch.Tensor] = {}
 
     def remember(self, key: Hashable) -> None:
-        """Store the generator's state under `key`."""
         if self._draws:
             self._states[key] = self._generator.get_rng_state()
 

@@ -33,7 +33,6 @@ class Together(torch.optim.Optimizer):
             part.state = self.state
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update all parameters from their gradients."""
         assert closure is None
         for part in self.parts:
             part.step()
@@ -108,7 +107,6 @@ class Reading:
             self._event.record()
 
     def read(self) -> list[float]:
-        """Wait for the numbers and return them."""
         if self._event is not None:
             self._event.synchronize()
         return [float(value) for value in self._values.tolist()]

@@ -99,7 +99,6 @@ class Record:
         return {"validation_loss": held_out, "result": self.result, "environment": self.environment}
 
     def start_clock(self) -> None:
-        """Begin to time the next step."""
         self._clock = time.perf_counter()
 
     def add_step(
