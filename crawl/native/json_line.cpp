@@ -188,8 +188,7 @@ inline const char* after_word_or_number(const char* at) {
   }
 }
 
-}  // namespace
-
+// Returns whether the bytes are valid UTF-8.
 bool is_utf8(std::string_view bytes) {
   const auto* at = reinterpret_cast<const uint8_t*>(bytes.data());
   const auto* const end = at + bytes.size();
@@ -221,6 +220,8 @@ bool is_utf8(std::string_view bytes) {
   }
   return true;
 }
+
+}  // namespace
 
 bool LineScanner::scan(const char* line, size_t size) {
   line_ = line;

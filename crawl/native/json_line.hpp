@@ -38,9 +38,6 @@ constexpr size_t kDeepest = 60;        // nested objects and arrays
 constexpr size_t kLongestNumber = 18;  // characters: any whole number of this length fits in 64 bits
 constexpr size_t kBlock = 64;
 
-// Returns whether the bytes are valid UTF-8.
-bool is_utf8(std::string_view bytes);
-
 class LineScanner {
  public:
   // `portable`: without SIMD instructions; the results are the same.

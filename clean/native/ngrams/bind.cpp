@@ -66,9 +66,7 @@ NB_MODULE(_ngrams, m) {
            "Find the n-grams of the texts bytes[offsets[i]:offsets[i + 1]] that are in the table, word for word.\n\n"
            "Returns (numbers int64, ends int64 [n + 1]): text i has numbers[ends[i]:ends[i + 1]], in text order,\n"
            "repeats included.")
-      .def("__len__", &ng::Table::size)
-      .def_prop_ro("n", &ng::Table::n, "Words per n-gram.")
-      .def_prop_ro("n_bytes", &ng::Table::n_bytes, "Memory used by the table, in bytes.");
+      .def("__len__", &ng::Table::size);
   m.def("features", &features, "bytes"_a, "offsets"_a, "bits"_a,
         "Return the features below 2^bits of the texts bytes[offsets[i]:offsets[i + 1]], without repeats.\n\n"
         "Returns (features uint32, ends int64 [n + 1]): text i has features[ends[i]:ends[i + 1]].");

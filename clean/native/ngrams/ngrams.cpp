@@ -70,7 +70,7 @@ void Table::grow() {
   slots_ = std::move(larger);
 }
 
-Finder::Finder(const Table& table) : table_(table), ngrams_(table.n()) {}
+Finder::Finder(const Table& table) : table_(table), ngrams_(table.n_) {}
 
 void Finder::find(std::string_view text, std::vector<int64_t>& numbers) {
   struct Pending {

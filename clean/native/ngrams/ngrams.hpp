@@ -19,8 +19,6 @@ class Table {
   // Adds a text's n-grams and appends the number of each to `numbers`, in text order, repeats included.
   void add(std::string_view text, std::vector<int64_t>& numbers);
   size_t size() const { return entries_.size(); }
-  size_t n() const { return n_; }
-  size_t n_bytes() const { return words_.capacity() + entries_.capacity() * sizeof(Entry) + slots_.size() * 8; }
 
  private:
   friend class Finder;

@@ -73,7 +73,6 @@ class Pieces {
       }
     }
   }
-  size_t size() const { return entries_.size(); }
   size_t memory() const { return slots_.capacity() * sizeof(Slot) + entries_.capacity() * sizeof(Entry); }
 
  private:
@@ -122,7 +121,6 @@ class Keys {
     if (size_t{size_} * 2 > slots_.size()) grow();
     return number - 1;
   }
-  size_t size() const { return size_; }
   size_t memory() const { return slots_.capacity() * sizeof(Slot); }
 
  private:
