@@ -8,6 +8,7 @@ import lzma
 import os
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,13 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import DecontaminationSettings
+from webtext.clean.text.arrays import texts_of
 
 Planted = tuple[list[str], list[str]]  # files of documents, evaluation sets
 
 
 def find(table: _ngrams.Table, *texts: str | bytes) -> list[list[int]]:
-    encoded = [text.encode() if isinstance(text, str) else text for text in texts]
-    offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    numbers, ends = table.find(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+    numbers, ends = table.find(*texts_of(pa.array(texts, pa.binary())))
     return [numbers[start:end].tolist() for start, end in zip(ends[:-1], ends[1:], strict=True)]
 
 
@@ -113,6 +113,13 @@ def test_megabytes_of_one_word_are_one_word_and_of_one_letter_words_many() -> No
     many = _ngrams.Table(13)
     assert set(many.add(b"a " * 1_000_000).tolist()) == {0}
     assert len(find(many, b"A-" * 1_000_000)[0]) == 1_000_000 - 12
+
+
+def test_threads_may_share_a_table() -> None:
+    table, examples = _ngrams.Table(2), [words(20_000, seed).encode() for seed in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        added = list(threads.map(table.add, examples))
+    assert find(table, *examples) == [numbers.tolist() for numbers in added]
 
 
 def test_wrong_arguments_are_rejected() -> None:

@@ -1,4 +1,6 @@
 // Bindings of n-grams: conversion, GIL release and docstrings only.
+#include <mutex>
+
 #include "arrays.hpp"
 #include "fold_table.hpp"
 #include "ngrams/features.hpp"
@@ -16,6 +18,7 @@ Out<int64_t> add(ng::Table& table, nb::bytes text) {
   const std::string_view view(text.c_str(), text.size());
   {
     nb::gil_scoped_release release;
+    const std::lock_guard alone(table.mutex);
     table.add(view, numbers);
   }
   return give(std::move(numbers));
@@ -26,6 +29,7 @@ nb::tuple find(const ng::Table& table, const In<uint8_t>& bytes, const In<int64_
   std::vector<int64_t> numbers, ends{0};
   {
     nb::gil_scoped_release release;
+    const std::shared_lock together(table.mutex);
     ng::Finder finder(table);
     for (size_t i = 0; i < texts.size(); ++i) {
       finder.find(texts[i], numbers);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ class Table {
   // Adds a text's n-grams and appends the number of each to `numbers`, in text order, repeats included.
   void add(std::string_view text, std::vector<int64_t>& numbers);
   size_t size() const { return entries_.size(); }
+  mutable std::shared_mutex mutex;  // callers whose threads share the table add alone, and find together
 
  private:
   friend class Finder;
