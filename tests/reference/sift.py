@@ -139,13 +139,14 @@ def _is_twice(pairs: _Pairs, names: Sequence[str]) -> bool:
 def _has_escapes(text: str, as_they_stand: Sequence[str]) -> bool:
     """Whether a key of the first two levels contains `\\u`, or one of these fields a backslash.
 
-    A key with `\\u` could spell the name of one of our fields.
+    A key with `\\u` could spell the name of one of our fields. In a line without this escape, `\\\\u` is harmless.
     """
     depth, key = 0, ""
+    has_unicode = "\\u" in text.replace("\\\\", "")
     for match in _STRING_OR_BRACKET.finditer(text):
         if match["key"] is not None:
             key = match["key"]
-            if depth <= 2 and "\\u" in key:
+            if has_unicode and depth <= 2 and "\\u" in key:
                 return True
         elif depth == 1 and key in as_they_stand and "\\" in match[0]:
             return True
