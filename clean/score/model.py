@@ -41,7 +41,7 @@ class ScoreModel:
     def scores(self, texts: pa.Array) -> pa.Array:
         """Return each text's score, float64 in [0, 1]; null for a text without a word."""
         found, ends = features(texts, self.header["bits"])
-        sums = np.diff(np.concatenate([[0], np.cumsum(self.weights[found], dtype=np.int64)])[ends])
+        sums = np.diff(np.concatenate([[0], np.cumsum(self.weights[found], dtype=np.float64)])[ends])
         powers = self.header["factor"] * sums / np.sqrt(np.maximum(np.diff(ends), 1)) + self.header["offset"]
         scores = np.round(1 / (1 + np.exp(-np.clip(powers, -50, 50))), SCORE_DIGITS)
         return pa.array(scores, mask=np.diff(ends) == 0)
