@@ -35,7 +35,7 @@ CEILINGS = {
     "Python in app/, tokens": 27_624,
     "modules": 316,
     "settings": 141,
-    "C++, lines": 9375,
+    "C++, lines": 9373,
     "tests, lines": 63_104,
     "benches, lines": 5288,
     "templates, scripts, TOML and JSON, lines": 2474,

@@ -97,7 +97,7 @@ class Measurer {
  public:
   Measurer();
   ~Measurer();
-  // `text` is UTF-8 of less than 2 GiB; an invalid byte counts as a character without a class.
+  // `text` is UTF-8 of less than 2 GiB; values of damaged text mean nothing.
   Values measure(std::string_view text);
 
  private:
