@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 141,
     "C++, lines": 9373,
-    "tests, lines": 63_104,
+    "tests, lines": 63_103,
     "benches, lines": 5288,
     "templates, scripts, TOML and JSON, lines": 2474,
 }

@@ -57,5 +57,5 @@ if __name__ == "__main__":
     plt.switch_backend("svg")
     plt.rcParams.update(STYLE)
     run, folder = json.loads(arguments.run.read_text()), arguments.folder
-    loss(run["verdict"]["curves"], folder / "loss.svg")
+    loss((run.get("final verdict") or run["verdict"])["curves"], folder / "loss.svg")
     funnel(run["funnel"], folder / "funnel.svg")

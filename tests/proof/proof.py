@@ -4,7 +4,7 @@
 
 DIR is a checkout of nanoGPT, which is left out without it.
 Everything is in build/proof/SIZE; the same command resumes. It judges by validation sets and by half of the held-out
-texts; `--final` judges by the test sets and the other half, once. docs/proof.md shows what came out.
+texts; `--final` judges by the test sets and the other half instead, once. docs/proof.md shows what came out.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> None:
         "--data", type=Path, default=os.environ.get("WEBTEXT_TEST_DATA"), help="folder with eval/, wcxb/ and extract/"
     )
     parser.add_argument("--gold", type=Path, help="folder of gold pages; default: the largest that make gold has made")
-    parser.add_argument("--final", action="store_true", help="also judge by the test sets")
+    parser.add_argument("--final", action="store_true", help="judge by the test sets")
     given = parser.parse_args()
     made = [given.gold] if given.gold else [ROOT / "build/gold" / size for size in ("large", "small")]
     gold = next((folder for folder in made if any(folder.glob("*.parquet"))), None)
@@ -114,9 +114,8 @@ def prove(
     steps = figures.step("steps", lambda: equal_bytes(STEPS[size], packed))
     figures.step("training", lambda: train(size, out, port, nanogpt, steps))
     figures.step("funnel", lambda: funnel(out, figures.values["ledger"]))
-    for name in ("verdict", "final verdict") if final else ("verdict",):
-        is_final = name != "verdict"
-        figures.step(name, lambda f=is_final: verdict.judge(out, data, gold, linked(out, site), workers, final=f))
+    name = "final verdict" if final else "verdict"
+    figures.step(name, lambda: verdict.judge(out, data, gold, linked(out, site), workers, final=final))
     figures.step("machine", machine)
     figures.step("versions", lambda: theirs.versions(nanogpt))
     python = theirs.environment(out.parent)

@@ -27,7 +27,7 @@ SETS = {"documentation": "held-out documentation", "articles": "articles", "wiki
 
 def tables(values: Values) -> str:
     """All tables, in the order of the page."""
-    judged = values.get("final verdict", values["verdict"])
+    judged = values.get("final verdict") or values["verdict"]
     parts = [our_way(values), costs(values), verdict(judged), corpora(judged)]
     return "\n\n".join("\n".join(part) for part in parts)
 
