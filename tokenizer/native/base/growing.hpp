@@ -26,9 +26,7 @@ class Growing {
 
   Value& operator[](std::size_t index) { return data_[index]; }
   const Value& operator[](std::size_t index) const { return data_[index]; }
-  Value* data() { return data_; }
   const Value* data() const { return data_; }
-  Value& back() { return data_[size_ - 1]; }
   std::size_t size() const { return size_; }
   std::size_t memory() const { return capacity_ * sizeof(Value); }
 

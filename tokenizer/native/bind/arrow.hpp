@@ -182,17 +182,11 @@ class IdColumn {
 
   nb::capsule schema() const {
     auto* held = new Held<ArrowSchema>;
-    held->item = {ids_.itemsize() == 2 ? "S" : "I",
-                  "item",
-                  nullptr,
-                  kNullable,
-                  0,
-                  nullptr,
-                  nullptr,
-                  Held<ArrowSchema>::release,
-                  new Held<ArrowSchema>};
-    return in_capsule<ArrowSchema>(
-        {"+L", "", nullptr, kNullable, 1, &held->items, nullptr, Held<ArrowSchema>::release, held}, "arrow_schema");
+    const auto of = [](const char* format, const char* name, ArrowSchema** child, Held<ArrowSchema>* owner) {
+      return ArrowSchema{format, name, nullptr, kNullable, child != nullptr, child, nullptr, owner->release, owner};
+    };
+    held->item = of(ids_.itemsize() == 2 ? "S" : "I", "item", nullptr, new Held<ArrowSchema>);
+    return in_capsule(of("+L", "", &held->items, held), "arrow_schema");
   }
 
   nb::tuple array() const {

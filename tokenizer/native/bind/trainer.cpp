@@ -77,8 +77,6 @@ void add_pieces(LockedCounts& counts, nb::handle pieces, const std::vector<std::
   });
 }
 
-nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
-
 nb::list items(LockedCounts& counts) {
   std::vector<std::pair<std::string, std::int64_t>> found;
   counts.with([&](PieceCounts& all) {
@@ -86,7 +84,7 @@ nb::list items(LockedCounts& counts) {
     all.each([&](std::string_view piece, std::int64_t count) { found.emplace_back(piece, count); });
   });
   nb::list pairs;
-  for (const auto& [piece, count] : found) pairs.append(nb::make_tuple(to_bytes(piece), count));
+  for (const auto& [piece, count] : found) pairs.append(nb::make_tuple(nb::bytes(piece.data(), piece.size()), count));
   return pairs;
 }
 

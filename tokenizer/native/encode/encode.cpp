@@ -16,9 +16,12 @@ Bpe::~Bpe() {
 
 template <class Token>
 std::size_t Bpe::encode(std::string_view text, Token* out) const {
-  Token* end = out;
-  with_encoder<Token>([&](auto& encoder) { end = encoder.encode(begin_of(text), end_of(text), out); });
-  return static_cast<std::size_t>(end - out);
+  const Share share{begin_of(text), end_of(text), 0, true};
+  std::size_t n_tokens = 0;
+  with_encoder<Token>([&](auto& encoder) {
+    encoder.encode_all({&share, 1}, false, out, [&](const Share&, Token* end) { n_tokens = end - out; });
+  });
+  return n_tokens;
 }
 
 std::size_t Bpe::encode_pieces(std::string_view text, const std::int64_t* piece_ends, std::size_t n_pieces,

@@ -83,11 +83,6 @@ class Bpe::Encoder {
   Encoder(const Bpe& bpe, Worker& worker)
       : bpe_(bpe), worker_(worker), rules_(std::get<ShortRules<Id>>(bpe.short_)), table_(worker.table<Id>()) {}
 
-  Token* encode(const Byte* begin, const Byte* end, Token* out) {
-    const Share share{begin, end, 0, true};
-    return encode_all({&share, 1}, false, out, [](const Share&, Token*) {});
-  }
-
   // Encodes shares in order, so that short ones use one window; ended(share, out) is called with the end of its tokens.
   // With `copies`, each is copied first.
   template <class Ended>

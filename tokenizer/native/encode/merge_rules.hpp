@@ -48,7 +48,6 @@ class MergeRules {
   std::uint32_t byte_rank(Byte left, Byte right) const { return byte_ranks_[byte_pair(left, right)]; }
   std::uint32_t token(std::uint32_t rank) const { return token_of_rank_[rank]; }
   std::size_t n_ranks() const { return token_of_rank_.size(); }
-  std::size_t size() const { return n_rules_; }
 
   // Calls use(left, right, rule) for every rule.
   template <class Use>

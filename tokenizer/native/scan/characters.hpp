@@ -59,7 +59,6 @@ class ClassTable {
   // Returns the table of a Unicode version, created on first use. Lock-free, so a fork is safe at any time.
   static const ClassTable& of(std::string_view unicode_version);
 
-  CharClass ascii(Byte byte) const { return to_class(blocks_[0][byte]); }
   CharClass operator[](std::uint32_t code) const { return to_class(cased(code)); }
   CasedClass cased(std::uint32_t code) const { return blocks_[block_of_[code >> kShift]][code & (kBlock - 1)]; }
 

@@ -23,11 +23,8 @@ class PieceCounts {
   static constexpr std::size_t kDefaultMemory = std::size_t{1} << 30;
 
   // All tables together take at most `max_memory` bytes, except for a piece longer than that. Spills go to `folder`.
-  explicit PieceCounts(std::string pattern = "gpt2", std::string unicode_version = kUnicodeVersion,
-                       std::size_t max_memory = kDefaultMemory, std::string folder = "/tmp");
+  PieceCounts(std::string pattern, std::string unicode_version, std::size_t max_memory, std::string folder);
 
-  const std::string& pattern() const { return pattern_; }
-  const std::string& unicode_version() const { return unicode_version_; }
   std::size_t max_memory() const { return max_memory_; }
   const std::string& folder() const { return folder_; }
 
