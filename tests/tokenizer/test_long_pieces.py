@@ -90,3 +90,16 @@ def test_without_vector_instructions_the_ids_are_the_same() -> None:
     assert len(seen) == 1
     narrow, wide = ast.literal_eval(seen.pop())
     assert max(map(max, narrow)) < 270 < 65_536 < max(map(max, wide))
+
+
+def test_merges_that_each_create_a_pair_of_lower_rank_take_linear_memory() -> None:
+    """By rank and by a list: 'abc' comes before 'ab'. Every 'ab' is followed by its 'abc', and then by the next 'ab'."""
+    code = """
+import resource
+from webtext.tokenizer import Tokenizer, Vocabulary
+tokens = [bytes([byte]) for byte in range(256)] + [b"abc", b"ab"]
+resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, -1))
+for merges in (None, [(257, 99), (97, 98)]):
+    assert Tokenizer(Vocabulary(tokens=tokens, merges=merges)).encode("abc" * 8_000) == [256] * 8_000
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,6 +2,8 @@
 #include "encode/merging.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <queue>
 
 #include "encode/encoder.hpp"
 
@@ -51,8 +53,9 @@ void Merger::merge_by_scanning(const MergeRules& rules) {
 }
 
 // Takes linear time in the piece's length: merges all positions of the lowest rank, from left to right, then the next
-// rank. This creates pairs of other ranks only, because a pair with the new token has more bytes. If one of those ranks
-// is lower (in some vocabularies), it is merged before the remaining positions.
+// rank. This creates pairs of other ranks only, because a pair with the new token has more bytes. In some vocabularies
+// one of those ranks is lower and comes first. Then a heap orders all further merges: listing the remaining positions
+// again would take quadratic time and memory.
 void Merger::merge_by_rank(const MergeRules& rules) {
   const auto n_tokens = static_cast<std::uint32_t>(tokens_.size());
   if (lists_.size() != rules.n_ranks()) {
@@ -69,29 +72,41 @@ void Merger::merge_by_rank(const MergeRules& rules) {
     after_[at] = at + 1;
     put(at);
   }
-  const auto renew = [&](std::uint32_t at) {
-    ranks_[at] = after_[at] < n_tokens ? rules.rank(tokens_[at], tokens_[after_[at]]) : Rule::kNever;
-    put(at);
+  const auto merge = [&](std::uint32_t at, const auto& list) {
+    const auto renew = [&](std::uint32_t place) {
+      ranks_[place] = after_[place] < n_tokens ? rules.rank(tokens_[place], tokens_[after_[place]]) : Rule::kNever;
+      list(place);
+    };
+    const std::uint32_t gone = after_[at];
+    tokens_[at] = rules.token(ranks_[at]);
+    after_[at] = after_[gone];
+    if (after_[at] < n_tokens) before_[after_[at]] = at;
+    ranks_[gone] = Rule::kNever;
+    renew(at);
+    if (at > 0) renew(before_[at]);
   };
+  bool is_in_order = true;  // if not, the lists are only emptied
   for (std::uint32_t rank; (rank = lowest_rank()) != kNone;) {
     take(rank);
-    lowest_put_ = kNone;
-    for (std::size_t index = 0; index < places_.size(); ++index) {
-      const std::uint32_t at = places_[index];
-      if (ranks_[at] != rank) continue;  // merged away since it was listed
-      if (lowest_put_ < rank) {
-        for (std::size_t left = places_.size(); left-- > index;) {
-          if (ranks_[places_[left]] == rank) put(places_[left]);
-        }
-        break;
-      }
-      const std::uint32_t gone = after_[at];
-      tokens_[at] = rules.token(rank);
-      after_[at] = after_[gone];
-      if (after_[at] < n_tokens) before_[after_[at]] = at;
-      ranks_[gone] = Rule::kNever;
-      renew(at);
-      if (at > 0) renew(before_[at]);
+    const auto list = [&](std::uint32_t at) {
+      put(at);
+      is_in_order = is_in_order && ranks_[at] > rank && entries_.size() + 2 < kNone;
+    };
+    for (const std::uint32_t at : places_) {
+      if (is_in_order && ranks_[at] == rank) merge(at, list);  // else merged away since it was listed
+    }
+  }
+  if (!is_in_order) {
+    std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> heap;  // the rank, then the position
+    const auto push = [&](std::uint32_t at) {
+      if (ranks_[at] != Rule::kNever) heap.push(std::uint64_t{ranks_[at]} << 32 | at);
+    };
+    for (std::uint32_t at = 0; at < n_tokens; ++at) push(at);
+    while (!heap.empty()) {
+      const std::uint64_t first = heap.top();
+      heap.pop();
+      const auto at = static_cast<std::uint32_t>(first);
+      if (ranks_[at] == first >> 32) merge(at, push);
     }
   }
   std::uint32_t kept = 0;
@@ -106,7 +121,6 @@ void Merger::put(std::uint32_t at) {
     filled_[rank >> 6] |= std::uint64_t{1} << (rank & 63);
     summary_[rank >> 12] |= std::uint64_t{1} << (rank >> 6 & 63);
   }
-  lowest_put_ = std::min(lowest_put_, rank);
   entries_.push_back({at, lists_[rank]});
   lists_[rank] = static_cast<std::uint32_t>(entries_.size() - 1);
 }

@@ -45,7 +45,6 @@ class Merger {
   std::vector<std::uint64_t> filled_, summary_;  // a bit per list that has entries; a bit per word of those
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> places_;  // positions of the current rank
-  std::uint32_t lowest_put_ = kNone;   // lowest rank listed since places_ was filled
 };
 
 }  // namespace webtext
