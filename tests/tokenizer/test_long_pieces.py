@@ -103,3 +103,23 @@ for merges in (None, [(257, 99), (97, 98)]):
     assert Tokenizer(Vocabulary(tokens=tokens, merges=merges)).encode("abc" * 8_000) == [256] * 8_000
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_lack_of_memory_in_a_piece_spoils_no_later_call() -> None:
+    """The first call gets 34 to 49 MB, so it fails at one allocation after another. The second call gets a gigabyte."""
+    code = """
+import contextlib, resource
+from webtext.tokenizer import Tokenizer, Vocabulary
+tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"bc", b"abc"]
+vocabulary = Vocabulary(tokens=tokens, merges=[(97, 98), (98, 99), (256, 99), (97, 257)])
+for megabytes in range(34, 50):
+    tokenizer = Tokenizer(vocabulary)
+    used = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (used + (megabytes << 20), -1))
+    with contextlib.suppress(MemoryError):
+        tokenizer.count("abcab" * (1 << 16))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + (1 << 30), -1))
+    assert tokenizer.count("abcab" * (1 << 16)) == 1 << 17
+"""
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}  # large allocations don't reuse freed memory
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

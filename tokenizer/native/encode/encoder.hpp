@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <span>
 #include <tuple>
@@ -43,7 +44,8 @@ class Worker {
   std::tuple<std::unique_ptr<KnownPieces<std::uint16_t>>, std::unique_ptr<KnownPieces<std::uint32_t>>> tables_;
 };
 
-// Borrows an idle worker for one call, or creates one. Idle workers together keep at most kIdleBytes.
+// Borrows an idle worker for one call, or creates one. Idle workers together keep at most kIdleBytes. A worker is not
+// used again after an exception, such as a lack of memory, which may have left its tables in the middle of a change.
 class Bpe::Lease {
  public:
   explicit Lease(const Bpe& bpe) : bpe_(bpe) {
@@ -56,7 +58,7 @@ class Bpe::Lease {
   }
   ~Lease() {
     const std::size_t n_bytes = worker_->memory();
-    if (bpe_.n_idle_bytes_.fetch_add(n_bytes) + n_bytes <= kIdleBytes) {
+    if (bpe_.n_idle_bytes_.fetch_add(n_bytes) + n_bytes <= kIdleBytes && std::uncaught_exceptions() == n_exceptions_) {
       for (auto& slot : bpe_.idle_) {
         Worker* empty = nullptr;
         if (slot.compare_exchange_strong(empty, worker_)) return;
@@ -71,6 +73,7 @@ class Bpe::Lease {
  private:
   const Bpe& bpe_;
   Worker* worker_ = nullptr;
+  const int n_exceptions_ = std::uncaught_exceptions();
 };
 
 // Encodes with one worker. `Id` is the type in its table, `Token` the type of the output.
