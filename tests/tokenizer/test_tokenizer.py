@@ -168,14 +168,21 @@ def test_a_vocabulary_without_some_byte_is_an_error() -> None:
     ("extra", "merges", "message"),
     [
         ([b"a"], [], "token 97 and token 256 have the same bytes"),
-        ([b"ab"], [(97, 999)], "merge 0 names an unused id"),
+        ([b"ab"], [(97, 999)], "merge 0 names an unused or special id"),
+        ([b"ab"], [(97, 300)], "merge 0 names an unused or special id"),
         ([b"ab"], [(98, 97)], "merge 0 produces bytes that are not a token"),
     ],
 )
 def test_damaged_vocabularies_are_errors(extra: list[bytes], merges: list[tuple[int, int]], message: str) -> None:
     tokens = [bytes([byte]) for byte in range(256)] + extra
     with pytest.raises(InputError, match=message):
-        Tokenizer(Vocabulary(tokens=tokens, merges=merges))
+        Tokenizer(Vocabulary(tokens=tokens, merges=merges, special_tokens={"b": 300}))
+
+
+@pytest.mark.parametrize("ends", [[-1], [0, 2], [1, 1], [2, 1], [3]])
+def test_pieces_that_do_not_rise_within_their_text_are_an_error(small: Tokenizer, ends: list[int]) -> None:
+    with pytest.raises(ValueError, match="piece ends must rise within the text"):
+        small._native.encode_pieces("ab", ends)
 
 
 def test_a_special_token_cannot_take_the_id_of_another() -> None:

@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -114,8 +115,8 @@ std::size_t count(const Bpe& bpe, nb::handle text) {
 
 nb::list encode_pieces(const Bpe& bpe, nb::handle text, const Offsets& ends) {
   const std::string_view bytes = view(text);
-  const bool fits = ends.empty() || (ends[0] >= 0 && static_cast<std::size_t>(ends.back()) <= bytes.size());
-  if (!fits || !std::is_sorted(ends.begin(), ends.end())) {
+  const bool fits = ends.empty() || (ends[0] > 0 && static_cast<std::size_t>(ends.back()) <= bytes.size());
+  if (!fits || std::adjacent_find(ends.begin(), ends.end(), std::greater_equal<>()) != ends.end()) {
     throw std::invalid_argument("piece ends must rise within the text");
   }
   const Room<std::uint32_t> room(bytes.size() + Bpe::kSlack);

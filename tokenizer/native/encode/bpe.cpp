@@ -49,8 +49,8 @@ void Bpe::rules_from_merges(const std::vector<Merge>& merges) {
   for (std::uint32_t rank = 0; rank < merges.size(); ++rank) {
     const auto [left, right] = merges[rank];
     const auto wrong = [&](const char* what) { return std::invalid_argument("merge " + std::to_string(rank) + what); };
-    const std::string_view bytes[] = {tokens_.bytes_of(left), tokens_.bytes_of(right)};
-    if (bytes[0].empty() || bytes[1].empty()) throw wrong(" names an unused id");
+    const std::string_view bytes[] = {text_bytes_of(left), text_bytes_of(right)};
+    if (bytes[0].empty() || bytes[1].empty()) throw wrong(" names an unused or special id");
     const std::uint32_t token = tokens_.find(joined.assign(bytes[0]).append(bytes[1]));
     if (token == kNone) throw wrong(" produces bytes that are not a token");
     rules_.add(left, right, {rank, token}, joined);
@@ -104,7 +104,7 @@ bool Bpe::is_orderly() const {
 }
 
 std::vector<Merge> Bpe::merges_by_rank() const {
-  std::vector<Merge> by_id(rules_.n_ranks(), {kNone, kNone});
+  std::vector<Merge> by_id(is_text_.size(), {kNone, kNone});
   rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) { by_id[rule.token] = {left, right}; });
   for (const std::uint32_t id : stuck_) by_id[id] = {kNone, kNone};
   std::erase(by_id, Merge{kNone, kNone});
