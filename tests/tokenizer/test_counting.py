@@ -6,6 +6,7 @@ import collections
 import io
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -245,3 +246,15 @@ def test_a_folder_that_cannot_be_written_is_an_error(words: list[str], spilled_t
     counts = PieceCounts(max_memory=TINY)
     with pytest.raises(MachineError, match="counts cannot be read or written: No such file"):
         counts.add(words)
+
+
+def test_counts_are_exact_once_a_full_disk_has_room_again(words: list[str]) -> None:
+    """Merging gets an eighth of the memory for the counts, so they are spilled."""
+    counts, limits = counted(words, max_memory=4 << 20, threads=1), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(MachineError, match="counts cannot be read or written: File too large"):
+            train_vocabulary(counts, vocab_size=300)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(counts.items()) == sorted(reference(words).items())

@@ -267,10 +267,10 @@ class PieceTable {
     grown.swap(entries);
   }
 
-  // Moves the entries to the front and returns their end.
+  // Moves the entries to the front, without copies of them behind, and returns their end.
   template <class Entry>
   static Entry* compact(HugeArray<Entry>& entries) {
-    return std::remove_if(entries.begin(), entries.end(), [](const Entry& entry) { return entry.count == 0; });
+    return std::partition(entries.begin(), entries.end(), [](const Entry& entry) { return entry.count != 0; });
   }
 
   void clear() {
