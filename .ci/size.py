@@ -35,8 +35,8 @@ CEILINGS = {
     "Python in app/, tokens": 27_624,
     "modules": 316,
     "settings": 141,
-    "C++, lines": 9373,
-    "tests, lines": 63_103,
+    "C++, lines": 9369,
+    "tests, lines": 63_092,
     "benches, lines": 5288,
     "templates, scripts, TOML and JSON, lines": 2474,
 }

@@ -141,6 +141,20 @@ def test_a_pickle_contains_the_vocabulary_and_no_table_made_from_it(trained: Tok
     assert len(pickle.dumps(trained)) < 29 * trained.vocab_size
 
 
+def test_threads_may_be_the_first_to_need_numpy() -> None:
+    """One imports it, and the others wait without the GIL."""
+    code = """
+import sys, threading
+from webtext.tokenizer import Tokenizer
+tokenizer = Tokenizer.train(["low lower lowest"], vocab_size=260)
+assert "numpy" not in sys.modules
+sys.setswitchinterval(1e-5)
+for _ in range(4):
+    threading.Thread(target=tokenizer.encode_numpy, args=("low lower",)).start()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 RACES = """
 import sys, threading
 import numpy as np

@@ -52,25 +52,21 @@ class Room {
   static constexpr std::size_t kCopied = 1 << 16;  // bytes
 
   nb::object copied(std::size_t n) const {
-    static const Empty empty;  // numpy.empty and the dtype; never freed
-    nb::object array = empty.function(n, empty.dtype);
+    // numpy.empty and the dtype; never freed. Set under the GIL instead of by a constructor, for whose end other
+    // threads would wait with the GIL that the import needs.
+    static PyObject *empty, *dtype;
+    if (!dtype) {
+      const nb::module_ numpy = nb::module_::import_("numpy");
+      empty = nb::object(numpy.attr("empty")).release().ptr();
+      dtype = numpy.attr("dtype")(sizeof(Token) == 2 ? "uint16" : "uint32").release().ptr();
+    }
+    nb::object array = nb::handle(empty)(n, nb::handle(dtype));
     Py_buffer buffer;
     if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_WRITABLE)) throw nb::python_error();
     std::memcpy(buffer.buf, tokens_, n * sizeof(Token));
     PyBuffer_Release(&buffer);
     return array;
   }
-
-  struct Empty {
-    nb::object function, dtype;
-    Empty() {
-      const nb::module_ numpy = nb::module_::import_("numpy");
-      function = numpy.attr("empty");
-      dtype = numpy.attr("dtype")(sizeof(Token) == 2 ? "uint16" : "uint32");
-      function.inc_ref();
-      dtype.inc_ref();
-    }
-  };
 
   Token* tokens_;
 };
