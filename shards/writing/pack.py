@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from webtext.base.config import recipe_settings
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.inputs.encodings import versions_for
 from webtext.base.inputs.files import Refused
 from webtext.base.parts.partset import PartSet
@@ -55,10 +55,16 @@ def pack_shards(
     """Pack a part set of documents or corpus, or files of texts, with the tokenizer at a path.
 
     Returns the sealed set of kind "tokens". Resumes like every stage. Raises InputError if the tokenizer has no
-    `<|endoftext|>`.
+    `<|endoftext|>`, and ConfigError for settings of `files` with a part set.
     """
     files = files or FileSettings()
     parents, tasks = find_parts([inputs] if isinstance(inputs, str) else inputs, files, run)
+    changed = recipe_settings(files).items() - recipe_settings(FileSettings()).items()
+    for name, _ in sorted(changed) if parents else ():
+        raise ConfigError(
+            f"--{name.replace('_', '-')} ([shards.files] {name}) is for files, and '{parents[0].folder.url}' is a set",
+            "leave it out: a set has its documents and splits",
+        )
     _loaded.cache_clear()
     vocabulary = vocabulary_of(_loaded(tokenizer), tokenizer)
     of_recipe = recipe_settings(settings) | asdict(vocabulary) | ({} if parents else recipe_settings(files))

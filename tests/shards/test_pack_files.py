@@ -250,6 +250,10 @@ def test_inputs_that_do_not_fit_together_are_errors(mixed: Path, tmp_path: Path,
     corpus = write_corpus(tmp_path / "corpus", [[document("a", "one")]])
     with pytest.raises(InputError, match="2 inputs, of which 1 are part sets"):
         pack_files_here([corpus, mixed], tmp_path / "tokens")
+    with pytest.raises(
+        ConfigError, match=r"--text-field \(\[shards.files\] text_field\) is for files, and '.*corpus' is"
+    ):
+        pack_files_here([corpus], tmp_path / "tokens", text_field="body")
     with pytest.raises(InputError, match="nothing' does not exist"):
         pack_files_here([tmp_path / "nothing"], tmp_path / "tokens")
     (tmp_path / "archive.zip").write_bytes(b"PK")
