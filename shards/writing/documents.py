@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from webtext.base.errors import InputError
@@ -54,11 +54,7 @@ def find_parts(inputs: Sequence[str], settings: FileSettings, run: Run) -> tuple
             f"{len(inputs)} inputs, of which {len(sets)} are part sets", "name one part set of documents, or files only"
         )
     for corpus in sets:
-        name = SetName.of(corpus)
-        return sets, [
-            PartTask(index=part.index, sources=(corpus.source(part),), payload=CorpusPart(name, place))
-            for place, part in enumerate(corpus.parts)
-        ]
+        return sets, [replace(task, payload=CorpusPart(*task.payload)) for task in PartTask.for_each(corpus)]
     files = list({file.location: file for file in files}.values())
     versions = [file.folder.version(file.name) for file in files]
     named = zip(short_names([file.location for file in files]), hash_files(files, run), strict=True)
@@ -78,8 +74,8 @@ class CorpusPart:
     corpus: SetName
     place: int
 
-    def documents(self, _: PartContext) -> Iterator[Document]:
-        """Yield the documents in order. Raises InputError for one of an unknown split."""
+    def documents(self, _: PartContext) -> Iterator[tuple[int, Document]]:
+        """Yield (row, document) in order. Raises InputError for one of an unknown split."""
         corpus = self.corpus.open()
         part, row = corpus.part(self.place), 0
         for batch in corpus.batches(part, columns=["id", "text", "split"], batch_size=BATCH_ROWS):
@@ -89,7 +85,7 @@ class CorpusPart:
                         f"document {found['id']} in '{corpus.folder.location(part.name)}' has split '{found['split']}'",
                         f"expected {' or '.join(SPLITS)}",
                     )
-                yield Document(source_part=part.name, row=row, **found)
+                yield row, Document(source_part=part.name, row=row, **found)
                 row += 1
 
 
@@ -100,13 +96,16 @@ class FilePart:
     files: tuple[tuple[InputFile, SourcePart, str], ...]
     settings: FileSettings
 
-    def documents(self, context: PartContext) -> Iterator[Document]:
-        """Yield the documents in order. Raises InputError if a file has changed since it was found."""
+    def documents(self, context: PartContext) -> Iterator[tuple[int, Document]]:
+        """Yield (position, document) in order. Raises InputError if a file has changed since it was found.
+
+        A position is the file's number and the record's: so it stays when an earlier file is set aside.
+        """
         field, separator = self.settings.text_field, (self.settings.separator or "").replace("\\n", "\n")
         for number, (file, source, version) in enumerate(self.files):
             found = records(file, ("id", "split", field), field, separator)
             for row, record in enumerate(context.attempt.reading(number, found, lost)):
-                yield _document(record, source, row, self.settings)
+                yield number << 32 | row, _document(record, source, row, self.settings)
             if file.folder.version(file.name) != version and file.sha256() != source.record_digest:
                 raise InputError(f"'{file.location}' changed while it was read", "rerun the same command")
 

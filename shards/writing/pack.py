@@ -113,7 +113,7 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
         return document.text if isinstance(document.text, Refused) else encoder.encode_numpy(document.text)
 
     with TokenPartWriter(writer, payload.vocabulary, payload.shard_tokens) as tokens_of_part:
-        documents = enumerate(payload.part.documents(context))
+        documents = payload.part.documents(context)
         for _, document, tokens in context.apply(encode, documents, identify=lambda document: document.id):
             if isinstance(tokens, Refused):
                 writer.fail(document.id, tokens.reason, tokens.cause)

@@ -21,7 +21,7 @@ from webtext.base.inputs.files import InputFile
 from webtext.base.parts.identifiers import split_of
 from webtext.base.parts.stage import PartContext
 from webtext.base.run import Run
-from webtext.base.workers.attempt import Attempt
+from webtext.base.workers.attempt import FIRST_FILE, Attempt
 from webtext.base.workers.local_engine import LocalEngine
 from webtext.shards import TokenShards
 from webtext.shards.settings import FileSettings
@@ -72,9 +72,8 @@ def test_a_folder_of_text_json_lines_and_parquet_is_packed(
 ) -> None:
     made = pack_files_here([mixed], tmp_path / "tokens")
     assert made.counts.to_json() == {"records_in": 6, "kept": 6, "dropped": {}, "failed": {}}
-    assert every_text(tmp_path / "tokens") == sorted(
-        ["a text\nof two lines\n", "line one", "line two", "packed", "row one", "row two"]
-    )
+    expected = ["a text\nof two lines\n", "line one", "line two", "packed", "row one", "row two"]
+    assert every_text(tmp_path / "tokens") == expected
     assert [(source.set, source.part) for source in made.parts[0].sources] == [
         ("file", "a.txt"), ("file", "b.jsonl"), ("file", "c.jsonl.gz"), ("file", "d.parquet"),
     ]  # fmt: skip
@@ -207,12 +206,9 @@ def test_an_empty_split_is_a_warning_that_says_what_to_do(
 ) -> None:
     (tmp_path / "one.txt").write_text("only one document, with a few words")
     command = [*PACK, str(tokenizer_file), str(tmp_path / "one.txt"), "--out"]
-    for more, message in (
-        (["--validation-ratio", "0"], "no document is in the validation split, of 1"),
-        (["--validation-ratio", "0.9999999"], "no document is in the train split, of 1"),
-    ):
-        assert webtext([*command, str(tmp_path / more[1]), *more]) == 0
-        assert message in (said := capsys.readouterr().err)
+    for ratio, split in (("0", "validation"), ("0.9999999", "train")):
+        assert webtext([*command, str(tmp_path / ratio), "--validation-ratio", ratio]) == 0
+        assert f"no document is in the {split} split, of 1" in (said := capsys.readouterr().err)
         assert "--separator" in said
 
 
@@ -221,11 +217,9 @@ def test_files_without_any_text_name_the_likely_cause(
 ) -> None:
     path = lines(tmp_path / "a.jsonl", {"content": "one"}, {"content": "two"})
     assert webtext([*PACK, str(tokenizer_file), str(path), "--out", str(tmp_path / "tokens")]) == 3
-    said = capsys.readouterr().err
-    assert "no field 'text' among content" in said
-    assert "kept 0 of 2 records" in said
-    assert "2 are 'no_text'" in said
-    assert "--text-field" in said
+    error = capsys.readouterr().err
+    for said in ("no field 'text' among content", "kept 0 of 2 records", "2 are 'no_text'", "--text-field"):
+        assert said in error
 
 
 def test_what_is_ignored_or_fails_is_named_with_its_file(
@@ -305,7 +299,7 @@ def test_a_file_is_hashed_once_and_again_only_if_it_has_another_version(
     path = tmp_path / "a.txt"
     path.write_text("one text")
     _, (task,) = documents.find_parts([str(path)], FileSettings(), Run.quiet())
-    assert [each.text for each in task.payload.documents(PartContext(Attempt(), {}))] == ["one text"]
+    assert [each.text for _, each in task.payload.documents(PartContext(Attempt(), {}))] == ["one text"]
     hashed: list[str] = []
     sha256 = InputFile.sha256
     monkeypatch.setattr(InputFile, "sha256", lambda file: hashed.append(file.name) or sha256(file))
@@ -330,6 +324,15 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     with pytest.raises(InputError, match="a.txt' changed while it was read"):
         pack_files_here([path], tmp_path / "tokens")
     assert not (tmp_path / "tokens" / "manifest.json").exists()
+
+
+def test_a_file_that_is_set_aside_moves_no_document_of_later_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        lines(tmp_path / f"{name}.jsonl", {"id": f"{name}1", "text": "one"}, {"id": f"{name}2", "text": "two"})
+    _, (task,) = documents.find_parts([str(tmp_path)], FileSettings(), Run.quiet())
+    for attempt in (Attempt(), Attempt(set_aside={FIRST_FILE: "signal 11"})):
+        found = {each.id: position for position, each in task.payload.documents(PartContext(attempt, {}))}
+        assert (found["b1"], found["b2"]) == (1 << 32, 1 << 32 | 1)
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, byte_tokenizer: Any) -> None:
