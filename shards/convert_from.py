@@ -29,12 +29,12 @@ import numpy.typing as npt
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import files_of, short_names
+from webtext.base.inputs.files import InputFile, files_of, short_names
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
-from webtext.base.storage import Folder, file_sha256
+from webtext.base.storage import Folder
 from webtext.shards.format import Tokens, token_dtype
 from webtext.shards.settings import PackSettings
 from webtext.shards.shardfile import pieces, release
@@ -73,6 +73,7 @@ class _Payload:
     name: str
     split: str
     format: str
+    files: list[tuple[InputFile, str, str]]  # with their versions, and then SHA-256
     vocabulary: TokenizerInfo
     shard_tokens: int
 
@@ -90,15 +91,17 @@ def convert_from(
     tasks = []
     paths = _files(sources, FORMATS[form])
     for index, (path, name) in enumerate(zip(paths, short_names([str(path) for path in paths]), strict=True)):
+        files = [InputFile(Folder(each.parent), each.name) for each in _belonging(path, FORMATS[form])]
         payload = _Payload(
             path=str(path),
             name=name,
             split=split or split_by_name(path),
             format=form,
+            files=[(file, file.version, file.sha256()) for file in files],
             vocabulary=vocabulary,
             shard_tokens=settings.shard_tokens,
         )
-        depends = [payload.name, payload.split, *(_sha256(each) for each in _belonging(path, FORMATS[form]))]
+        depends = [payload.name, payload.split, *(sha256 for _, _, sha256 in payload.files)]
         tasks.append(PartTask(index=index, sources=(), payload=payload, depends=" ".join(depends)))
     return make_set(_read_part, tasks, out, "tokens", recipe, [], run, "shards convert")
 
@@ -139,11 +142,6 @@ def _belonging(path: Path, form: Format) -> list[Path]:
     return [path, *beside, *(each for each in more if each.is_file())]
 
 
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return file_sha256(file)
-
-
 def _read_part(context: PartContext, task: PartTask) -> None:
     payload: _Payload = task.payload
     writer, vocabulary = context.output("tokens"), payload.vocabulary
@@ -157,9 +155,10 @@ def _read_part(context: PartContext, task: PartTask) -> None:
                 writer.counts.drop(NO_TOKENS)
                 continue
             opens, closes = (int(tokens[at] == vocabulary.eot_id) for at in (0, -1))
-            name = f"{payload.name}:{row}"
             body = tokens[opens : len(tokens) - closes]
-            tokens_of_part.add(payload.split, body, id=name, source_part=payload.name, row=row)
+            tokens_of_part.add(payload.split, body, id=f"{payload.name}:{row}", source_part=payload.name, row=row)
+    for file, version, sha256 in payload.files:
+        file.check_unchanged(version, sha256)
 
 
 def _check_ids(payload: _Payload, tokens: Tokens, position: int) -> None:

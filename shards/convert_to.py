@@ -53,8 +53,8 @@ def write_nanogpt(shards: TokenShards, folder: Folder) -> list[str]:
         )
     name = f"{SHORT_NAMES[shards.split]}.bin"
     with folder.scratch(name) as path, open(path, "wb") as file:
-        for i in range(len(shards)):
-            write_closed(shards.tokens(i), file)
+        for tokens in shards.streams():
+            write_closed(tokens, file)
     return [name]
 
 
@@ -85,8 +85,8 @@ def write_megatron(shards: TokenShards, folder: Folder) -> list[str]:
     wide = shards.token_dtype.itemsize == 4
     bin_name, idx_name = f"{shards.split}.bin", f"{shards.split}.idx"
     with folder.scratch(bin_name) as path, open(path, "wb") as file:
-        for i in range(len(shards)):
-            write_closed(shards.tokens(i), file)  # ids are below 2^31, so u32 and i32 have the same bytes
+        for tokens in shards.streams():
+            write_closed(tokens, file)  # ids are below 2^31, so u32 and i32 have the same bytes
     lengths = np.diff(shards.document_bounds)
     if wide and shards.vocab_size > 1 << 31 or (len(lengths) and int(lengths.max()) >= 1 << 31):
         raise InputError(

@@ -40,7 +40,7 @@ Tokens = npt.NDArray[Any]
 """A flat array of token ids, u16 or u32."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ShardHeader:
     """The header of a shard, which determines the layout of its file."""
 
@@ -104,13 +104,7 @@ class ShardHeader:
             )
         if any(data[_FIELDS.size : _CHECKSUM_AT]):
             corrupt(location, "reserved bytes", "not zero", "they must be zero in this version")
-        header = cls(
-            vocab_size=vocab_size,
-            eot_id=eot_id,
-            tokenizer_hash=digest.hex(),
-            n_tokens=n_tokens,
-            n_documents=n_documents,
-        )
+        header = cls(vocab_size, eot_id, digest.hex(), n_tokens, n_documents)
         header._check(location, token_bytes, file_bytes)
         return header
 

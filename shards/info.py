@@ -44,8 +44,10 @@ def describe_text(folder: str, found: dict[str, Any]) -> str:
         f"{bytes_per_token} bytes per token",
         f"{'':12}{'shards':>8}{'documents':>14}{'tokens':>18}{'bytes':>18}",
     ]
-    for split, n in found["splits"].items():
-        lines.append(f"{split:12}{n['shards']:>8,}{n['documents']:>14,}{n['tokens']:>18,}{n['bytes']:>18,}")
+    lines += [
+        f"{split:12}{n['shards']:>8,}{n['documents']:>14,}{n['tokens']:>18,}{n['bytes']:>18,}"
+        for split, n in found["splits"].items()
+    ]
     return "\n".join(lines)
 
 
@@ -89,5 +91,6 @@ def window_at(shards: TokenShards, tokenizer: Tokenizer, shard: str, offset: int
 
 
 def _window(shards: TokenShards, tokenizer: Tokenizer, position: int, context: int) -> dict[str, Any]:
-    origin = trace(shards, *shards.place(position))
-    return asdict(origin) | {"text": tokenizer.decode(shards.read(position, context).tolist())}
+    return asdict(trace(shards, *shards.place(position))) | {
+        "text": tokenizer.decode(shards.read(position, context).tolist())
+    }

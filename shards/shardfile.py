@@ -61,20 +61,17 @@ class ShardWriter:
 
     def close(self, *, finish: bool = True) -> None:
         """Complete the file and close it; without `finish` it has no header and isn't a valid shard."""
-        with self._file:
+        with self._file as file:
             if finish:
-                self._finish()
+                file.write(bytes(-self.n_tokens * self._dtype.itemsize % INDEX_BYTES))
+                file.write(np.append(np.asarray(self._starts, "<u8"), np.uint64(self.n_tokens)).astype("<u8").tobytes())
+                file.seek(0)
+                self._header = replace(self._header, n_tokens=self.n_tokens, n_documents=len(self._starts))
+                file.write(self._header.to_bytes())
 
     def in_manifest(self) -> dict[str, Any]:
         """Return the finished file's description in the set's manifest (`PartWriter.describe`)."""
         return self._header.in_manifest()
-
-    def _finish(self) -> None:
-        self._file.write(bytes(-self.n_tokens * self._dtype.itemsize % INDEX_BYTES))
-        self._file.write(np.append(np.asarray(self._starts, "<u8"), np.uint64(self.n_tokens)).astype("<u8").tobytes())
-        self._file.seek(0)
-        self._header = replace(self._header, n_tokens=self.n_tokens, n_documents=len(self._starts))
-        self._file.write(self._header.to_bytes())
 
 
 class ShardFile:

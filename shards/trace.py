@@ -36,21 +36,17 @@ def trace(shards: TokenShards, shard: str | int, offset: int) -> Origin:
     n_tokens = shards.headers[i].n_tokens
     if not 0 <= offset < n_tokens:
         raise InputError(f"'{shards.names[i]}' has no token {offset}", f"it has tokens 0 to {n_tokens - 1}")
+    parents, settings = shards.set.manifest["parents"], shards.set.recipe["settings"]
     document = shards.document_of(i, int(np.searchsorted(shards.index(i), np.uint64(offset), side="right")) - 1)
     return Origin(
         shard=document.shard,
         offset=offset,
         id=document.id,
         token_in_document=offset - document.start,
-        source_set=_source_set(shards),
+        source_set=str(parents[0]["kind"] if parents else settings.get("format", FILE)),
         source_part=document.source_part,
         row=document.row,
     )
-
-
-def _source_set(shards: TokenShards) -> str:
-    parents = shards.set.manifest["parents"]
-    return str(parents[0]["kind"] if parents else shards.set.recipe["settings"].get("format", FILE))
 
 
 def _shard_number(shards: TokenShards, shard: str | int) -> int:

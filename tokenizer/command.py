@@ -79,8 +79,10 @@ def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: s
     """Learn a vocabulary from a corpus."""
     target = need_out(out, MARKS)
     tokenizer = train_tokenizer(inputs, target, settings, run)
-    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
-    run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
+    run.console.result(
+        {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash},
+        f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)",
+    )
 
 
 ENCODE_EXAMPLES = """\b
@@ -190,7 +192,7 @@ def inspect(run: Run, text: str | None, path: str, pattern: str | None, allowed:
         found = overview(tokenizer._vocabulary)
         run.console.result(found, overview_text(found))
         return
-    given = _read(text) if text == "-" else text
+    given = sys.stdin.buffer.read() if text == "-" else text
     shown = view(tokenizer._vocabulary, tokenizer.encode(given, _allowed(allowed)))
     coloured = wants_colour()
     lines = [shown.coloured() if coloured else str(shown), *([shown.rows()] if ids else []), shown.summary()]
@@ -247,11 +249,6 @@ def _special_tokens(given: tuple[str, ...]) -> list[str] | dict[str, int] | None
 
 def _allowed(names: tuple[str, ...]) -> Any:
     return "all" if "all" in names else names
-
-
-def _read(file: str) -> bytes:
-    with _opened(file) as source:
-        return source.read()
 
 
 @contextlib.contextmanager

@@ -15,19 +15,18 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from webtext.base.console import Console, counted
 from webtext.base.decompress import SUFFIXES as COMPRESSED
 from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
 from webtext.base.inputs.encodings import AUTO, UTF_8, check_encoding, detected, in_utf8
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, file_sha256
 from webtext.base.workers.attempt import KILLED_WORKER
 
 if TYPE_CHECKING:
@@ -130,7 +129,16 @@ class InputFile:
     def sha256(self) -> str:
         """SHA-256 of the file's bytes, in hex."""
         with self.folder.open(self.name) as file:
-            return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+            return file_sha256(file)
+
+    @property
+    def version(self) -> str:
+        return self.folder.version(self.name)
+
+    def check_unchanged(self, version: str, sha256: str) -> None:
+        """Raise InputError if the file has changed since it had this version and then this SHA-256."""
+        if self.version != version and self.sha256() != sha256:
+            raise InputError(f"'{self.location}' changed while it was read", "rerun the same command")
 
 
 def find_inputs(

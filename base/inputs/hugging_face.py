@@ -7,7 +7,6 @@ folder by its files' contents. Only this module imports `datasets`, and only whe
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO
 
 from webtext.base.errors import ConfigError, InputError, missing_extra, one_line
 from webtext.base.parts.recipe import sha256_json
+from webtext.base.storage import file_sha256
 
 PREFIX = "huggingface:"
 
@@ -114,9 +114,7 @@ def _revision(reference: Reference, files: list[str]) -> str:
         with open(file, "rb") as opened:
             _check_expansion(opened, file)
             opened.seek(0)
-            digests.append(
-                (Path(file).relative_to(reference.path).as_posix(), hashlib.file_digest(opened, "sha256").hexdigest())
-            )
+            digests.append((Path(file).relative_to(reference.path).as_posix(), file_sha256(opened)))
     return sha256_json(digests)
 
 

@@ -182,7 +182,7 @@ def _rows(stream: BinaryIO, file: InputFile, fields: Sequence[str], text: str) -
 
 
 def _texts(stream: BinaryIO, separator: str | None) -> Iterator[str | Refused]:
-    between = (separator or "").encode()
+    between, too_long = (separator or "").encode(), Refused("text_too_long", f"more than {MAX_TEXT_BYTES:,} bytes")
     rest, searched, is_long, codec = bytearray(), 0, False, "utf-8-sig"
     while block := stream.read(BLOCK_BYTES):
         rest += block
@@ -190,7 +190,7 @@ def _texts(stream: BinaryIO, separator: str | None) -> Iterator[str | Refused]:
             *complete, rest = rest.split(between)
             for data in complete:
                 if is_long or data.strip():
-                    yield _text(data, is_long, codec)
+                    yield too_long if is_long else _decoded(data, codec)
                 is_long, codec = False, "utf-8"  # after the start of the file, U+FEFF is a character of a text
         searched = max(len(rest) - len(between) + 1, 0)
         if len(rest) > MAX_TEXT_BYTES:
@@ -198,11 +198,7 @@ def _texts(stream: BinaryIO, separator: str | None) -> Iterator[str | Refused]:
             del rest[:searched]
             searched = 0
     if is_long or not between or rest.strip():
-        yield _text(rest, is_long, codec)
-
-
-def _text(data: bytearray, is_long: bool, codec: str) -> str | Refused:
-    return Refused("text_too_long", f"more than {MAX_TEXT_BYTES:,} bytes") if is_long else _decoded(data, codec)
+        yield too_long if is_long else _decoded(rest, codec)
 
 
 def _decoded(data: bytes | bytearray, codec: str = "utf-8-sig") -> str | Refused:

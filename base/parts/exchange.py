@@ -14,8 +14,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -45,8 +43,7 @@ class RangeWriter:
         self.about: dict[str, Any] = {}
         self._part, self._schema, self._n_ranges = part, schema, n_ranges
         self._name = f"part-{part.index:05d}{SUFFIX}"
-        self._path: Path = part.attach(self._name)
-        self._file: BinaryIO = open(self._path, "wb")  # noqa: SIM115
+        self._file: BinaryIO = open(part.attach(self._name), "wb")  # noqa: SIM115
         self._pending: list[tuple[Ranges, pa.Table]] = []
         self._pending_bytes = self._records = 0
         self._runs: list[npt.NDArray[Any]] = []
@@ -54,7 +51,7 @@ class RangeWriter:
     def __enter__(self) -> RangeWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file:
             if kind is None:
                 self._finish()

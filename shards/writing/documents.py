@@ -56,7 +56,7 @@ def find_parts(inputs: Sequence[str], settings: FileSettings, run: Run) -> tuple
     for corpus in sets:
         return sets, [replace(task, payload=CorpusPart(*task.payload)) for task in PartTask.for_each(corpus)]
     files = list({file.location: file for file in files}.values())
-    versions = [file.folder.version(file.name) for file in files]
+    versions = [file.version for file in files]
     named = zip(short_names([file.location for file in files]), hash_files(files, run), strict=True)
     found = zip(files, (SourcePart(FILE, name, sha256) for name, sha256 in named), versions, strict=True)
     groups = groups_of(found, lambda each: each[0].folder.size(each[0].name), PART_BYTES)
@@ -106,8 +106,7 @@ class FilePart:
             found = records(file, ("id", "split", field), field, separator)
             for row, record in enumerate(context.attempt.reading(number, found, lost)):
                 yield number << 32 | row, _document(record, source, row, self.settings)
-            if file.folder.version(file.name) != version and file.sha256() != source.record_digest:
-                raise InputError(f"'{file.location}' changed while it was read", "rerun the same command")
+            file.check_unchanged(version, source.record_digest)
 
 
 def _document(record: dict[str, Any] | Refused, source: SourcePart, row: int, settings: FileSettings) -> Document:

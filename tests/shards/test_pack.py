@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.parts.partset import PartSet
 from webtext.shards import TokenShards
-from webtext.shards.shardfile import ShardWriter
 from webtext.shards.writing import pack
 
 from .conftest import ByteTokenizer, document, pack_here, write_corpus
@@ -43,14 +42,8 @@ def text_of(shards: TokenShards) -> str:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> str:
-    return write_corpus(
-        tmp_path / "corpus",
-        [
-            [document("a", "one"), document("b", CANARY, "validation"), document("c", "two")],
-            [document("d", "three")],
-            [document("e", "four", "validation")],
-        ],
-    )
+    first = [document("a", "one"), document("b", CANARY, "validation"), document("c", "two")]
+    return write_corpus(tmp_path / "corpus", [first, [document("d", "three")], [document("e", "four", "validation")]])
 
 
 def test_each_document_is_opened_by_one_end_of_text(corpus: str, tmp_path: Path, byte_tokenizer: Any) -> None:
@@ -62,12 +55,8 @@ def test_each_document_is_opened_by_one_end_of_text(corpus: str, tmp_path: Path,
 
 def test_a_split_without_documents_writes_no_file(corpus: str, tmp_path: Path, byte_tokenizer: Any) -> None:
     pack_here(corpus, tmp_path / "tokens")
-    assert [path.name for path in sorted((tmp_path / "tokens").glob("*.tok"))] == [
-        "train-00000.tok",
-        "train-00001.tok",
-        "validation-00000.tok",
-        "validation-00002.tok",
-    ]
+    names = sorted(path.stem for path in (tmp_path / "tokens").glob("*.tok"))
+    assert names == ["train-00000", "train-00001", "validation-00000", "validation-00002"]
 
 
 def test_the_index_leads_from_tokens_back_to_the_corpus_row(corpus: str, tmp_path: Path, byte_tokenizer: Any) -> None:
@@ -86,12 +75,8 @@ def test_the_manifest_says_which_tokenizer_and_which_corpus(
     corpus: str, tmp_path: Path, byte_tokenizer: ByteTokenizer
 ) -> None:
     tokens = pack_here(corpus, tmp_path / "tokens")
-    assert tokens.recipe["settings"] == {
-        "shard_tokens": 100_000_000,
-        "tokenizer_hash": byte_tokenizer.hash,
-        "vocab_size": 257,
-        "eot_id": 256,
-    }
+    tokenizer = {"tokenizer_hash": byte_tokenizer.hash, "vocab_size": 257, "eot_id": 256}
+    assert tokens.recipe["settings"] == tokenizer | {"shard_tokens": 100_000_000}
     assert tokens.manifest["parents"] == [{"kind": "corpus", "hash": PartSet.open(corpus).hash}]
 
 
@@ -241,13 +226,13 @@ def _full(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("method", ["append", "_finish"])
+@pytest.mark.parametrize("method", ["shardfile.ShardWriter.append", "format.ShardHeader.to_bytes"])
 def test_a_disk_that_fills_up_is_named_nothing_is_published_and_a_rerun_resumes(
     corpus: str, tmp_path: Path, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     out = tmp_path / "tokens"
     with monkeypatch.context() as patch:
-        patch.setattr(ShardWriter, method, _full)
+        patch.setattr(f"webtext.shards.{method}", _full)
         with pytest.raises(MachineError, match=r"no space left while writing '.*/(train|validation)-00000\.tok'"):
             pack_here(corpus, out)
     assert [path.name for path in out.rglob("*") if path.is_file()] == []

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import lzma
+import os
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,6 +103,17 @@ def test_unchanged_work_is_skipped_and_changed_work_is_not(
     other = write_set(tmp_path / "other", [[document("a", "another text")]])
     assert trained([other], out, SETTINGS, monkeypatch)
     assert not trained([other], out, SETTINGS, monkeypatch)
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("some text")
+    os.utime(path, (1, 1))
+    monkeypatch.setattr(corpus, "find_killers", lambda *_: path.write_text("another text"))
+    with pytest.raises(InputError, match="a.txt' changed while it was read"):
+        train([str(path)], out)
 
 
 @pytest.mark.parametrize("damage", ["cut", "removed", "no manifest", "damaged manifest"])
@@ -251,9 +263,8 @@ def test_lines_without_text_are_counted_by_reason(
     monkeypatch.setattr("webtext.base.inputs.records.MAX_LINE_BYTES", 1000)
     bad = [b"{no json\n", b"\xff\n", b"[" * 900 + b"\n", {"body": "x"}, {"text": 7}, ["text"], {"text": "y" * 5000}]
     path = tmp_path / "texts.jsonl"
-    path.write_bytes(
-        json_lines({"text": TEXTS[0]}, *bad, b"\n \n", {"text": ""}, {"text": TEXTS[1]}, {"text": TEXTS[2]})
-    )
+    good = ({"text": text} for text in ("", TEXTS[1], TEXTS[2]))
+    path.write_bytes(json_lines({"text": TEXTS[0]}, *bad, b"\n \n", *good))
     assert train([str(path)], out).hash == HASH
     manifest = manifest_of(out)
     failed = {"not_json": 3, "no_text": 2, "not_utf8": 1, "line_too_long": 1}
@@ -316,11 +327,7 @@ def test_weights_are_whole_repetitions(two: list[str], out: str, weights: Sequen
     ("weight", "message"),
     [
         ("one.txt", "doesn't match any input"),
-        ("{}=0", "is not a number above 0"),
-        ("{}=-1", "is not a number above 0"),
-        ("{}=1/0", "is not a number above 0"),
-        ("{}=1e9", "is not a number above 0"),
-        ("{}=x", "is not a number above 0"),
+        *((f"{{}}={bad}", "is not a number above 0") for bad in ("0", "-1", "1/0", "1e9", "x")),
         ("{}=999999999", "exceed 63 bits"),
     ],
 )
@@ -371,9 +378,8 @@ def test_a_tokenizer_is_extended_and_the_recipe_names_it(
     assert tokenizer.special_tokens == base.special_tokens
     manifest = manifest_of(out)
     assert manifest["recipe"]["settings"]["base"] == base.hash
-    assert not trained(
-        [documents], out, TokenizerSettings(vocab_size=300, base=str(tmp_path / "copy.json")), monkeypatch
-    )
+    same = TokenizerSettings(vocab_size=300, base=str(tmp_path / "copy.json"))
+    assert not trained([documents], out, same, monkeypatch)
     Tokenizer.train(["a third text"] * 3, vocab_size=270).save(tmp_path / "base.json")
     assert trained([documents], out, settings, monkeypatch)
 
@@ -484,7 +490,6 @@ def test_a_file_that_is_not_text_is_a_failed_record_and_an_encoding_is_followed(
     one = train(given, out)
     assert manifest_of(out)["counts"]["failed"] == {"not_utf8": 3}
     assert "image.png: 1 not_utf8\n" in capsys.readouterr().err
-    assert (
-        train([str(tmp_path / "wide.txt")], out, TokenizerSettings(vocab_size=400, encoding="utf-16")).hash == one.hash
-    )
-    assert train([str(tmp_path / "wide.txt")], out, TokenizerSettings(vocab_size=400, encoding="auto")).hash == one.hash
+    for encoding in ("utf-16", "auto"):
+        settings = TokenizerSettings(vocab_size=400, encoding=encoding)
+        assert train([str(tmp_path / "wide.txt")], out, settings).hash == one.hash

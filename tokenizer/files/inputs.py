@@ -55,6 +55,7 @@ class Input:
     weight: Fraction = Fraction(1)
     set: PartSet | None = None
     file: InputFile | None = None
+    version: str = ""  # of the file, before its SHA-256 was computed
     sha256: str = ""
     counts: Counts = field(default_factory=Counts)
     bytes: int = 0
@@ -64,7 +65,7 @@ class Input:
     @property
     def size(self) -> int:
         """The bytes of its files."""
-        if self.file is not None:
+        if self.file:
             return self.file.folder.size(self.file.name)
         return sum(part.bytes for part in self.set.parts) if self.set else 0
 
@@ -131,6 +132,8 @@ def count_inputs(
             _count_input(source, counts, weight, text_field, on_bytes)
         except BrokenFile as error:
             source.counts.fail(error.reason)
+        if source.file:
+            source.file.check_unchanged(source.version, source.sha256)
     progress.counted(n_new, 1.0)
     if failed := sum((source.counts for source in inputs), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
@@ -145,7 +148,7 @@ def count_inputs(
 def _open_input(url: str, weight: Fraction, encoding: str) -> list[Input]:
     """Return the part set or the file at a path or URL, or all files of a folder. InputError if there is none."""
     sets, files = find_inputs([url], DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True, encoding=encoding)
-    found = [Input(url, weight, file=file) for file in files if file.kind]
+    found = [Input(url, weight, file=file, version=file.version) for file in files if file.kind]
     return [Input(url, weight, set=each) for each in sets] + found
 
 
@@ -153,7 +156,7 @@ def _count_input(
     source: Input, into: PieceCounts, weight: int, text_field: str, on_bytes: Callable[[int], None]
 ) -> None:
     """Count the texts of an input `weight` times. `on_bytes` is called with the number of bytes of each text."""
-    if source.file is None or source.file.kind != TEXT:
+    if not source.file or source.file.kind != TEXT:
         into.add(_kept(source, text_field, on_bytes), weight)
     else:
         size = source.size if len(source.file.name) == len(source.file.plain_name) else None
@@ -179,8 +182,7 @@ def _count_input(
 
 def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the texts of an input with many records, and count the records."""
-    texts = _documents(source) if source.file is None else _rows(source, source.file, text_field)
-    for text in texts:
+    for text in _rows(source, source.file, text_field) if source.file else _documents(source):
         if not text:
             source.counts.drop(EMPTY)
             continue
