@@ -9,6 +9,7 @@ the sizes of both. SQLite unlinks the file when it creates it, so a killed run l
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,15 +102,13 @@ class LinkJoin:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Lookup)
         self.n_wanted = 0
-
-    def __enter__(self) -> LinkJoin:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._in_use, self._is_closed = threading.Lock(), False
 
     def close(self) -> None:
-        self._db.close()
+        """Close the file; `choose` in another thread, where SQLite would crash, ends first, after its block."""
+        self._is_closed = True
+        with self._in_use:
+            self._db.close()
 
     def add(self, lookup: Lookup, place: Place | None = None) -> None:
         visit, original = lookup.visit, lookup.revisit and lookup.revisit.original
@@ -128,16 +127,18 @@ class LinkJoin:
 
     def choose(self, index: ds.Dataset, preference: Preference) -> None:
         """Choose a capture for every look-up that has one in the index."""
-        self._db.execute("CREATE INDEX by_key ON wanted (key, id)")
-        columns = ", ".join(_Wanted._fields)
-        query = f"SELECT {columns} FROM wanted WHERE (key, id) > (?, ?) ORDER BY key, id LIMIT ?"
+        query = f"SELECT {', '.join(_Wanted._fields)} FROM wanted WHERE (key, id) > (?, ?) ORDER BY key, id LIMIT ?"
         after = ("", 0)
-        while rows := self._db.execute(query, (*after, LINKS_AT_A_TIME)).fetchall():
-            after = rows[-1][:2]
-            chosen = _chosen(map(_Wanted._make, rows), index, preference)
-            self._db.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?)", chosen)
-        self._db.execute("CREATE INDEX by_place ON places (file, offset)")
-        self._db.execute("CREATE INDEX by_id ON places (id)")
+        with self._in_use:
+            self._db.execute("CREATE INDEX by_key ON wanted (key, id)")
+            while rows := self._db.execute(query, (*after, LINKS_AT_A_TIME)).fetchall():
+                after = rows[-1][:2]
+                chosen = _chosen(map(_Wanted._make, rows), index, preference)
+                self._db.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?)", chosen)
+                if self._is_closed:
+                    return
+            self._db.execute("CREATE INDEX by_place ON places (file, offset)")
+            self._db.execute("CREATE INDEX by_id ON places (id)")
 
     def placed(self) -> Iterator[tuple[Lookup, Place]]:
         query = "SELECT lookup, p.file, p.offset, p.length, p.url, p.digest FROM places p JOIN wanted USING (id)"
@@ -173,10 +174,9 @@ def _part(path: str) -> ds.FileSystemDataset:
     file_system, inner = fsspec.core.url_to_fs(path)
     names = sorted(file_system.glob(inner)) if any(sign in inner for sign in "*?[") else inner
     partitioning = ds.partitioning(_PARTITIONS, flavor="hive")
-    options: dict[str, Any] = {"filesystem": file_system, "format": "parquet", "partitioning": partitioning}
+    options = {"filesystem": file_system, "format": "parquet", "partitioning": partitioning}
     own = ds.dataset(names, **options)
-    missing = {"url_surtkey", "warc_filename"} - set(own.schema.names)
-    if missing:
+    if missing := {"url_surtkey", "warc_filename"} - set(own.schema.names):
         raise pa.ArrowInvalid(f"no column {', '.join(sorted(missing))}")
     return ds.dataset(names, schema=pa.schema([*_COLUMNS, *_PARTITIONS]), **options)
 
@@ -235,8 +235,7 @@ def _matches(keys: list[str], index: ds.Dataset) -> Iterator[dict[str, Any]]:
     try:
         for batch in batches:
             seconds = pc.cast(pc.cast(batch["fetch_time"], pa.timestamp("s"), safe=False), pa.int64())
-            place = batch.schema.get_field_index("fetch_time")
-            yield from batch.set_column(place, "fetch_time", seconds).to_pylist()
+            yield from batch.set_column(batch.schema.get_field_index("fetch_time"), "fetch_time", seconds).to_pylist()
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(
             f"the index cannot be read: {one_line(error)}", "download the file again, or leave it out"

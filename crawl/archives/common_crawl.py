@@ -56,12 +56,12 @@ class CommonCrawl:
     async def run(self, queues: Iterable[Queue], finish: Finish) -> None:
         """Finish every link: see `PageSource.run`. Each hop of a redirect takes another pass over the index."""
         with contextlib.ExitStack() as stack:
-            join = stack.enter_context(LinkJoin())
+            join = stack.enter_context(contextlib.closing(LinkJoin()))
             for queue in queues:
                 for link in queue():
                     join.add(Lookup(link, Visit(url=link.url, source=COMMON_CRAWL, at=link.url)))
             while join.n_wanted:
-                later = stack.enter_context(LinkJoin())
+                later = stack.enter_context(contextlib.closing(LinkJoin()))
                 await self._look_up(join, later, finish)
                 join.close()
                 join = later

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,8 @@ def test_a_page_keeps_the_bytes_of_its_record(crawl_archive: LocalCommonCrawl, t
     [path] = (tmp_path / "pages").glob("*.warc.gz")
     [ours] = read_responses(Folder(path.parent), path.name)
     [theirs] = read_responses(Folder(crawl_archive._path.parent), crawl_archive._path.name)
-    assert (ours.raw, ours.http_headers.fields, ours.url, ours.date) == (
-        theirs.raw,
-        theirs.http_headers.fields,
-        url,
-        "2017-12-01T00:00:00Z",
-    )
+    expected = (theirs.raw, theirs.http_headers.fields, url, "2017-12-01T00:00:00Z")
+    assert (ours.raw, ours.http_headers.fields, ours.url, ours.date) == expected
     assert ours.warc_headers.get("WARC-Source-URI") == crawl_archive.web.url(f"/{FILE}", ARCHIVE)
     [(start, end)] = crawl_archive.ranges
     assert ours.warc_headers.get("WARC-Source-Range") == f"bytes={start}-{end - 1}"
@@ -379,11 +376,30 @@ def test_a_crawl_from_archives_resumes(crawl_archive: LocalCommonCrawl) -> None:
         crawl_archive.crawl([archived, living], **settings | {"sources": ("web", "common-crawl")})
 
 
+def test_a_join_that_is_closed_while_another_thread_chooses_ends_after_its_block(monkeypatch: Any) -> None:
+    """As by Ctrl-C: SQLite crashed."""
+    join = cc_index.LinkJoin()
+    closing = threading.Thread(target=join.close)
+
+    def chosen(rows: Any, *_: Any) -> Any:
+        closing.start()
+        time.sleep(0.1)
+        yield from ((row.id, row.url, None, "file", 0, 1) for row in rows)
+
+    monkeypatch.setattr(cc_index, "_chosen", chosen)
+    monkeypatch.setattr(cc_index, "LINKS_AT_A_TIME", 1)
+    for url in ("http://a.example/1", "http://a.example/2"):
+        link = cc_index.QueuedLink(link_id=url, url=url, karma=3, split="train", voted=0)
+        join.add(cc_index.Lookup(link, cc_index.Visit(url=url, at=url)))
+    join.choose(None, None)
+    closing.join()
+
+
 SCRATCH = """
-import os, sys
+import contextlib, os
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup
 from webtext.crawl.pages.visit import QueuedLink, Visit
-with LinkJoin() as join:
+with contextlib.closing(LinkJoin()) as join:
     for i in range(20_000):
         url = f"http://a.example/{i}"
         link = QueuedLink(link_id=f"{i:032x}", url=url, karma=3, split="train", voted=0)

@@ -123,11 +123,8 @@ def test_posts_of_one_url_are_one_row_earliest_first(collect: Any, tmp_path: Pat
     links = collect(path)
     assert counts_of(links) == {"records_in": 5, "kept": 4, "dropped": {"too_little_karma": 1}, "failed": {}}
     row = by_url(links)["http://example.com/a"]
-    assert [(p["post_id"], p["score"], p["created"]) for p in row["posts"]] == [
-        ("a", 90, 200),
-        ("b", 3, 200),
-        ("c", 5, 300),
-    ]
+    expected = [("a", 90, 200), ("b", 3, 200), ("c", 5, 300)]
+    assert [(p["post_id"], p["score"], p["created"]) for p in row["posts"]] == expected
     assert (row["karma"], row["first_created"], row["url_raw"]) == (90, 200, "http://user@example.com/a")
     assert row["posts"][0]["retrieved"] == 900
     assert by_url(links)["http://example.com/b?x=1&amp;y=2"]["url_raw"] == "http://example.com/b?x=1&amp;y=2"
@@ -168,12 +165,8 @@ def test_every_reason_is_counted_and_the_sum_holds(collect: Any, tmp_path: Path)
         ),
         "failed": {"invalid_json": 1, "no_post_id": 1, "wrong_type": 2},
     }
-    assert [failure.reason for failure in links.failures(0)] == [
-        "invalid_json",
-        "wrong_type",
-        "wrong_type",
-        "no_post_id",
-    ]
+    expected = ["invalid_json", "wrong_type", "wrong_type", "no_post_id"]
+    assert [failure.reason for failure in links.failures(0)] == expected
     at = next(links.failures(0)).id.rpartition(":")
     assert at[0] == "RS_2017-12"
     assert (tmp_path / "RS_2017-12").read_bytes()[int(at[2]) :].startswith(b"not json")

@@ -73,10 +73,8 @@ def test_tabs_separate_columns_where_the_header_has_one() -> None:
 
 def test_quoted_fields_may_contain_commas_quotes_and_line_ends() -> None:
     data = b'url,title,score\r\nhttp://a.com/,"one,\r\n\r\n""two""\n",5\r\n\r\nhttp://b.com/,x,6\r\n'
-    assert [(post.url, post.score) for post in read(CsvFile(HERE), data) if isinstance(post, Submission)] == [
-        ("http://a.com/", 5),
-        ("http://b.com/", 6),
-    ]
+    expected = [("http://a.com/", 5), ("http://b.com/", 6)]
+    assert [(post.url, post.score) for post in read(CsvFile(HERE), data) if isinstance(post, Submission)] == expected
 
 
 def test_rows_may_end_in_a_carriage_return() -> None:

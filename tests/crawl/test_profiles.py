@@ -80,12 +80,8 @@ def test_openwebtext2_adds_up_the_scores_of_a_link(collect: Any, tmp_path: Path)
         "http://a.com/": (1, 3, 3)
     }
     assert links.counts.balanced
-    assert links.counts.to_json() == {
-        "records_in": 7,
-        "kept": 3,
-        "dropped": {"null_score": 1, "too_little_karma_sum": 3},
-        "failed": {},
-    }
+    expected = {"records_in": 7, "kept": 3, "dropped": {"null_score": 1, "too_little_karma_sum": 3}, "failed": {}}
+    assert links.counts.to_json() == expected
 
 
 def test_a_sum_counts_each_post_once_in_its_latest_reading(collect: Any, tmp_path: Path) -> None:
