@@ -5,7 +5,6 @@ training folder, whose latest checkpoint is taken. Only the model's parameters a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +26,6 @@ FROM = "from"
 _SHAPE = ("n_layer", "n_head", "n_embd", "context")
 
 
-@dataclass(frozen=True, slots=True)
-class GivenWeights:
-    """The recipe's record of them, and their values; None if the folder is gone and a run only resumes."""
-
-    facts: Mapping[str, Any]
-    values: Values | None
-
-
 def shape_of(folder: str, out: str | None) -> dict[str, int]:
     """Return the settings of the shape of the model in `folder`; if that is gone, of the model trained in `out`."""
     resumes = out is not None and not _exists(local_model(folder)) and list_checkpoints(local_model(out))
@@ -49,17 +40,18 @@ def given_weights(
     checkpoint: Checkpoint | None,
     world: World,
     console: Console,
-) -> GivenWeights | None:
-    """Open the weights in `folder`, None if no folder is given; all processes call this.
+) -> tuple[Mapping[str, Any] | None, Values | None]:
+    """Open the weights in `folder`; all processes call this. Return the recipe's record of them, and their values.
 
-    Raises InputError or ConfigError if its tokenizer, vocabulary or shape isn't the run's, or if the run resumes from
-    `checkpoint` and started with other weights than there are now.
+    Without a folder both are None. If it is gone and a run only resumes, the values are. Raises InputError or ConfigError
+    if its tokenizer, vocabulary or shape isn't the run's, or if the run resumes from `checkpoint` and started with other
+    weights than there are now.
     """
     if folder is None:
-        return None
+        return None, None
     recorded = None if checkpoint is None else checkpoint.run_state()["recipe"]["settings"].get(FROM)
     if recorded is not None and not _exists(local_model(folder)):
-        return GivenWeights(recorded, None)
+        return recorded, None
     config, values, files, facts = _open(folder, console.warn, verify=world.is_main)
     _check(config, facts["tokenizer"], folder, settings, source, console)
     if len(set(world.gather((facts["step"], tuple((path.name, path.stat().st_size) for path in files))))) > 1:
@@ -73,7 +65,7 @@ def given_weights(
             f"'{folder}' has changed since the run started with it: step {recorded['step']} then, {facts['step']} now",
             "name the checkpoint that it started with, restore the folder, or choose another --out",
         )
-    return GivenWeights(facts, values)
+    return facts, values
 
 
 def _sha256(path: Path) -> str:

@@ -20,7 +20,7 @@ from webtext.train import missing_torch_is_an_error
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, latest_checkpoint, open_checkpoint
 from webtext.train.checkpoint.model_copy import ModelCopy
 from webtext.train.data.sources import Source, open_sources, source_uses, warning_of_passes
-from webtext.train.run.given_weights import FROM, GivenWeights, given_weights
+from webtext.train.run.given_weights import FROM, given_weights
 from webtext.train.settings import TrainSettings, check_trainable, difference
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _train(
         check_folder(settings)
         console = run.console if world.is_main else Console("quiet")
         checkpoint = _checkpoint_of_all_processes(model_dir, world, console)
-        given = given_weights(start, settings, sources[0], checkpoint, world, console)
+        given, values = given_weights(start, settings, sources[0], checkpoint, world, console)
         recipe = make_recipe(settings, sources, given)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
@@ -157,7 +157,6 @@ def _train(
                 if warning := warning_of_passes(uses, settings):
                     console.warn(warning)
             with memory_is_an_error(config, settings, world):
-                values = None if given is None else given.values
                 trainer = Trainer(settings, recipe, sources, model_dir, world, console, published, values)
                 if checkpoint is not None:
                     trainer.resume(checkpoint)
@@ -199,14 +198,14 @@ def _is_visible(path: Path, state: Mapping[str, Any]) -> bool:
     return False
 
 
-def make_recipe(settings: TrainSettings, sources: Sequence[Source], given: GivenWeights | None = None) -> Recipe:
+def make_recipe(settings: TrainSettings, sources: Sequence[Source], given: Mapping[str, Any] | None = None) -> Recipe:
     """Return everything that determines the model: settings, resolved shape, tokens, and the weights it starts with."""
     train = sources[0].train
     chosen = recipe_settings(settings) | asdict(settings.config(train.vocab_size))
     del chosen["model"]  # a name of the shape
     chosen |= {"tokens": [source.train.hash for source in sources], "tokenizer": train.tokenizer_hash}
     if given is not None:
-        chosen[FROM] = given.facts
+        chosen[FROM] = given
     return Recipe(stage="train.run", code_version=CODE_VERSION, settings=chosen)
 
 
