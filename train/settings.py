@@ -281,7 +281,14 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
     or if the mesh needs another number of processes.
     """
     shape = settings.machine.mesh_shape(n_processes)
-    _check_tensor_parallel(config, shape)
+    for name in ("n_head", "context", "padded_vocab_size"):
+        if (value := getattr(config, name)) % shape.tp:
+            raise ConfigError(f"tp={shape.tp} does not divide {name} = {value}", "choose a degree that does")
+    if config.dropout and shape.tp > 1:
+        raise ConfigError(
+            f"dropout is {config.dropout}, and the ranks of tp={shape.tp} would drop different values",
+            "choose dropout = 0, or a mesh without tp",
+        )
     stages = n_stages(settings.machine.pipeline_schedule, shape.pp)
     if config.n_layer < stages:
         raise ConfigError(
@@ -297,18 +304,6 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
             f"start it by 'torchrun --nproc-per-node {shape.size} -m webtext.app.main train run ...'",
         )
     return shape
-
-
-def _check_tensor_parallel(config: GPT2Config, shape: MeshShape) -> None:
-    for name in ("n_head", "context", "padded_vocab_size"):
-        value = getattr(config, name)
-        if value % shape.tp:
-            raise ConfigError(f"tp={shape.tp} does not divide {name} = {value}", "choose a degree that does")
-    if config.dropout and shape.tp > 1:
-        raise ConfigError(
-            f"dropout is {config.dropout}, and the ranks of tp={shape.tp} would drop different values",
-            "choose dropout = 0, or a mesh without tp",
-        )
 
 
 def difference(recorded: dict[str, object], wanted: dict[str, object]) -> str:
