@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from lm_eval.tasks.qasper.metrics import f1_abstractive, normalize_answer
@@ -53,14 +54,11 @@ def rouge(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
     return scores | {"rouge": sum(scores.values()) / len(scores)}
 
 
-def first_sentence(answers: Sequence[Sequence[str]], _docs: object) -> list[list[str]]:
-    """Return the first sentence of every answer."""
-    return [[first_sentences(text, 1) for text in some] for some in answers]
+def _first_of_each(n: int, answers: Sequence[Sequence[str]], _docs: object) -> list[list[str]]:
+    return [[first_sentences(text, n) for text in some] for some in answers]
 
 
-def three_sentences(answers: Sequence[Sequence[str]], _docs: object) -> list[list[str]]:
-    """Return the first three sentences of every answer, one per line."""
-    return [[first_sentences(text, 3) for text in some] for some in answers]
+first_sentence, three_sentences = (partial(_first_of_each, n) for n in (1, 3))  # filters of task files
 
 
 def first_sentences(text: str, n: int) -> str:
