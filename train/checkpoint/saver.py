@@ -130,7 +130,8 @@ class CheckpointSaver:
         copies = {key: self._buffers[key] for key in pieces}
         if self._ready is None:
             for key, piece in pieces.items():  # by numpy, because torch would start a second pool of threads
-                np.copyto(_bytes(copies[key]), _bytes(piece))
+                target, source = (tensor.flatten().view(torch.uint8).numpy() for tensor in (copies[key], piece))
+                np.copyto(target, source)
         else:
             stream = torch.cuda.Stream(self.world.device)  # type: ignore[no-untyped-call]
             stream.wait_event(self._ready)
@@ -140,7 +141,3 @@ class CheckpointSaver:
             stream.synchronize()
         self._staged.set()
         return copies
-
-
-def _bytes(tensor: Tensor) -> np.ndarray[Any, Any]:
-    return tensor.flatten().view(torch.uint8).numpy()

@@ -72,8 +72,10 @@ def evaluate_run(
     facts = run_facts(checkpoint_of(model_dir, lambda _: None))  # `load_measured` warns
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
-    if Folder(export).exists("config.json") and (done := _kept_evaluation(folder, key)):
-        return done
+    with contextlib.suppress(InputError):  # if there is none, or a damaged one, it is made
+        done = folder.read_object("evaluation.json")
+        if done.get("key") == key and Folder(export).exists("config.json"):
+            return done
     measured = load_measured(model_dir, tokenizer, run.console.warn)
     answer = evaluate_model(measured, tokens, settings, run)
     model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
@@ -101,11 +103,3 @@ def perplexity_text(answer: dict[str, Any]) -> str:
     if "bits_per_byte" in answer:
         lines.append(f"  {'bits per byte':<22}{answer['bits_per_byte']:>12.3f}")
     return "\n".join(lines)
-
-
-def _kept_evaluation(folder: Folder, key: str) -> dict[str, Any] | None:
-    """Return the evaluation.json that was written with that key, or None; a damaged one is made again."""
-    with contextlib.suppress(InputError):
-        done = folder.read_object("evaluation.json") if folder.exists("evaluation.json") else {}
-        return done if done.get("key") == key else None
-    return None
