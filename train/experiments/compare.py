@@ -89,7 +89,9 @@ def compare_corpora(
     before the first step. Writes runs/, the validation set, the result and its page into `out`.
     """
     corpora = open_corpora(arguments, tokenizer)
-    shared, n_seeds = shared_settings(corpora, settings), compare.seeds or SEEDS
+    asked, per_step, n_seeds = settings.total_tokens, settings.batch_size * settings.context, compare.seeds or SEEDS
+    fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
+    shared = with_tokens(settings, min(asked, fits))  # so that the smallest corpus is not repeated
     frozen = frozen_validation(corpora, validation)
     measure = partial(measure_trial, validation=Folder(out).location(VALIDATION), tokenizer=corpora[0].tokenizer)
     rows: list[dict[str, Any]] = []
@@ -150,13 +152,6 @@ def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
     if not source.train.n_tokens:
         raise InputError(f"'{source.name}' has no training tokens", "build the corpus, and pack it")
     return corpus
-
-
-def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings) -> TrainSettings:
-    """Return the settings of all runs: no more steps than repeat no text of the smallest corpus."""
-    asked, per_step = settings.total_tokens, settings.batch_size * settings.context
-    fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
-    return with_tokens(settings, min(asked, fits))
 
 
 def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:
