@@ -37,7 +37,7 @@ from votes import number_of, write_votes
 
 PORT = 8450
 DEPENDENTS = 20  # said of a domain of known pages, so that its pages have the votes that they need
-SECONDS_BETWEEN_KILLS = {"small": 15.0, "medium": 30.0, "large": 60.0}
+SECONDS_BETWEEN_KILLS = {"small": 30.0, "medium": 30.0, "large": 60.0}
 ROOT = Path(__file__).resolve().parents[2]
 
 
