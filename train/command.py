@@ -144,11 +144,7 @@ def compare(
 )
 @click.option("--out", metavar="DIR", help="Folder for the trials, sweep.json and sweep.html.")
 def sweep(
-    run: Run,
-    settings: Mapping[str, Any],
-    tokens: tuple[str, ...],
-    over: tuple[str, ...],
-    out: str | None,
+    run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...], over: tuple[str, ...], out: str | None
 ) -> None:
     """Find the best of a grid of settings by held-out loss.
 

@@ -69,6 +69,7 @@ class MeshShape:
         return ",".join(f"{axis}={degree}" for axis, degree in asdict(self).items() if degree > 1) or "one process"
 
     def build(self, device_type: str) -> DeviceMesh:
+        """Build torch's mesh of the run's processes, with all four axes in order."""
         from torch.distributed.device_mesh import init_device_mesh
 
         return init_device_mesh(device_type, tuple(asdict(self).values()), mesh_dim_names=AXES)

@@ -32,6 +32,7 @@ class ModelCopy:
         self._stored = self._files() | dict.fromkeys(half, (-1, -1))
 
     def upload(self) -> None:
+        """Make the folder at the URL equal to the copy."""
         files = self._files()
         for name in sorted(files):
             if self._stored.get(name) != files[name]:

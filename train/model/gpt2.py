@@ -290,6 +290,7 @@ class LayerCache:
         self.length = 0
 
     def append(self, k_bhtd: Tensor, v_bhtd: Tensor) -> tuple[Tensor, Tensor]:
+        """Add t positions and return the keys and values of all positions so far."""
         start, self.length = self.length, self.length + k_bhtd.shape[2]
         self._keys_bhnd[:, :, start : self.length] = k_bhtd
         self._values_bhnd[:, :, start : self.length] = v_bhtd

@@ -190,6 +190,7 @@ class OffloadedModel:
         return self.ends.views(row)
 
     def _load_inputs(self, layer: int, like: Sequence[Tensor]) -> list[tuple[Event, Tensor]]:
+        """Start loading a layer's inputs from the host."""
         if layer < 0:
             return []
         targets = [self._link.empty(x_btc.shape, self.dtype) for x_btc in like]
