@@ -59,8 +59,8 @@ def pack_shards(
     """
     files = files or FileSettings()
     parents, tasks = find_parts([inputs] if isinstance(inputs, str) else inputs, files, run)
-    changed = recipe_settings(files).items() - recipe_settings(FileSettings()).items()
-    for name, _ in sorted(changed) if parents else ():
+    if parents and (changed := recipe_settings(files).items() - recipe_settings(FileSettings()).items()):
+        name, _ = min(changed)
         raise ConfigError(
             f"--{name.replace('_', '-')} ([shards.files] {name}) is for files, and '{parents[0].folder.url}' is a set",
             "leave it out: a set has its documents and splits",
