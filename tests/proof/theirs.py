@@ -97,11 +97,8 @@ def nanogpt(out: Path, nanogpt_path: Path, corpus: str, seed: int, steps: int, t
     run = out / "theirs" / name
     options = {"seed": seed, "out_dir": run, "dataset": data / "bins", "max_iters": steps, "lr_decay_iters": steps}
     options["eval_interval"] = steps // N_CHECKPOINTS
-    command = [
-        nanogpt_path.resolve() / "train.py",
-        HERE / "their_config.py",
-        *(f"--{k}={v}" for k, v in options.items()),
-    ]
+    settings = [f"--{name}={value}" for name, value in options.items()]
+    command = [nanogpt_path.resolve() / "train.py", HERE / "their_config.py", *settings]
     variables = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
     rows = _step(out, name, run, *command, cwd=nanogpt_path, env=os.environ | variables)
     for checkpoint in run.glob("*.pt"):

@@ -13,7 +13,7 @@ import heapq
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, count
@@ -49,9 +49,7 @@ KINDS = {  # of lines that nobody reads as text; a line counts as the first that
 }
 DIFFERENCES = [("both", "ours-ours", "theirs-theirs")]
 DIFFERENCES += [(f"corpus, {same} as trainer", f"ours-{same}", f"theirs-{same}") for same in OWN]
-DIFFERENCES += [
-    (f"corpus, {same} as trainer, theirs by trafilatura 2", f"ours-{same}", f"newer-{same}") for same in OWN
-]
+DIFFERENCES += [(f"corpus, {x} as trainer, theirs by trafilatura 2", f"ours-{x}", f"newer-{x}") for x in OWN]
 DIFFERENCES += [("corpus, ours as trainer, equal tokens", "ours-ours@tokens", "theirs-ours@tokens")]
 DIFFERENCES += [(f"trainer, {same} as corpus", f"{same}-ours", f"{same}-theirs") for same in OWN]
 DIFFERENCES += [(f"trainer, {same} as corpus, equal CPU time", f"{same}-ours@cpu", f"{same}-theirs") for same in OWN]
@@ -227,10 +225,8 @@ def duplicates_left(folder: Path, n_sample: int = 1000) -> dict[str, float]:
 
 def corpus_facts(out: Path, served: set[str]) -> dict[str, Any]:
     """Sizes of both corpora, the pages that both have, and the share of `served` that a crawl never got."""
-    tables = [
-        pq.read_table(path, columns=["final_url", "outcome"]) for path in (out / "ours/build/pages").glob("*.parquet")
-    ]
-    rows = chain.from_iterable(table.to_pylist() for table in tables)
+    parts = (out / "ours/build/pages").glob("*.parquet")
+    rows = chain.from_iterable(pq.read_table(part, columns=["final_url", "outcome"]).to_pylist() for part in parts)
     lines = chain.from_iterable(map(gzip.open, (out / "theirs/pages").glob("*.jsonl.gz")))
     got = {"ours": {unquote(row["final_url"]) for row in rows if row["outcome"] == "fetched"}}
     got["theirs"] = {unquote(json.loads(line)["url"]) for line in lines}
@@ -238,16 +234,20 @@ def corpus_facts(out: Path, served: set[str]) -> dict[str, Any]:
     facts, there = {"both": len(ours & theirs), "only_ours": len(ours - theirs)}, set(map(unquote, served))
     lost = {name: len(there - urls) / max(1, len(there)) for name, urls in got.items()}
     lost["newer"] = lost["theirs"]  # the same pages
-    return facts | {name: text_facts(out / CORPORA[name]) | {"lost_ratio": lost[name]} for name in CORPORA}
+    site = json.loads((out / "site.json").read_text())
+    # the hosts of articles, forums and shops; packages have a role
+    known = {f"{each['address']}:{site['port']}" for each in site["packages"] if "role" not in each}
+    return facts | {name: text_facts(out / CORPORA[name], known) | {"lost_ratio": lost[name]} for name in CORPORA}
 
 
-def text_facts(folder: Path) -> dict[str, Any]:
+def text_facts(folder: Path, known: Set[str]) -> dict[str, Any]:
     """Facts about a corpus. Template text: lines in more than a fifth of the documents of a host with ten or more."""
     hosts, having, totals = Counter[str](), Counter[int](), Counter[str]()
     for url, text in documents(folder):
         hosts[host := urlsplit(url).netloc] += 1
         having.update({hash((host, line.strip())) for line in text.splitlines()})
-        totals.update(documents=1, characters=len(text), pilcrow="¶" in text)
+        counted = {"characters": len(text), "known_documents": host in known, "known": len(text) * (host in known)}
+        totals.update(counted, documents=1, pilcrow="¶" in text)
         for line in filter(None, text.splitlines()):
             kind = next((kind for kind, pattern in KINDS.items() if pattern.match(line)), "text")
             totals[kind] += len(line)
@@ -255,7 +255,7 @@ def text_facts(folder: Path) -> dict[str, Any]:
         host = urlsplit(url).netloc
         for line in map(str.strip, text.splitlines()) if hosts[host] >= 10 else ():
             totals.update(compared=len(line), template=len(line) * (having[hash((host, line))] > hosts[host] / 5))
-    facts = {name: totals[name] for name in ("documents", "characters")} | {"hosts": len(hosts)}
+    facts = {name: totals[name] for name in ("documents", "characters", "known_documents")} | {"hosts": len(hosts)}
     facts["kinds"] = {kind: totals[kind] / max(1, totals["characters"]) for kind in KINDS}
-    pairs = {"template_ratio": ("template", "compared"), "pilcrow_ratio": ("pilcrow", "documents")}
-    return facts | {name: totals[part] / max(1, totals[whole]) for name, (part, whole) in pairs.items()}
+    pairs = {"template": "compared", "pilcrow": "documents", "known": "characters"}
+    return facts | {f"{part}_ratio": totals[part] / max(1, totals[whole]) for part, whole in pairs.items()}
