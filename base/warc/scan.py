@@ -54,7 +54,7 @@ class Scanned:
 def scan_records(file: BinaryIO) -> Iterator[Scanned]:
     """Yield all records and damaged stretches of a file; fastwarc is restarted at the next record after each damage.
 
-    When they exceed the good records by MAX_MORE_DAMAGED, the last one stands for the rest of the file.
+    When they exceed the good records by MAX_MORE_DAMAGED, the rest of the file is part of the last one.
     """
     file.seek(0)
     kind = file.read(START_BYTES)
