@@ -18,26 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_297,
+    "Python, lines": 44_295,
     "Python in base/, lines": 8175,
     "Python in crawl/, lines": 9080,
     "Python in clean/, lines": 8001,
     "Python in tokenizer/, lines": 4714,
     "Python in shards/, lines": 2434,
-    "Python in train/, lines": 8280,
+    "Python in train/, lines": 8278,
     "Python in app/, lines": 3613,
     "Python in base/, tokens": 53_324,
     "Python in crawl/, tokens": 59_455,
     "Python in clean/, tokens": 63_449,
     "Python in tokenizer/, tokens": 31_824,
     "Python in shards/, tokens": 16_809,
-    "Python in train/, tokens": 64_009,
+    "Python in train/, tokens": 64_005,
     "Python in app/, tokens": 27_624,
     "modules": 316,
     "settings": 141,
     "C++, lines": 9369,
     "tests, lines": 63_082,
-    "benches, lines": 5288,
+    "benches, lines": 5281,
     "templates, scripts, TOML and JSON, lines": 2474,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -29,7 +29,7 @@ from webtext.train.shape import GPT2Config
 if TYPE_CHECKING:
     from webtext.train.data.sources import SourceUse
 
-LOGITS_PER_CHUNK = 2**27  # as in cross_entropy.py, which needs torch
+LOGITS_PER_CHUNK, MOST_CHUNKS = 2**27, 8  # as in cross_entropy.py, which needs torch
 GIB = 2**30
 FLOAT32, BFLOAT16 = 4, 2
 
@@ -127,7 +127,7 @@ def _output_layer(config: GPT2Config, settings: TrainSettings, n_tokens: int, tp
     size, columns = number_bytes(settings), -(-config.padded_vocab_size // tp)
     # Uncompiled, the chunk has a float32 copy too, except on a CPU, which takes a few rows at a time.
     copies = not compiles(settings) and (settings.device != "cpu" or tp > 1)
-    logits = min(n_tokens * columns, LOGITS_PER_CHUNK) * (size + FLOAT32 * copies)
+    logits = max(min(n := n_tokens * columns, LOGITS_PER_CHUNK), n // MOST_CHUNKS) * (size + FLOAT32 * copies)
     return 2 * size * n_tokens * config.n_embd + FLOAT32 * columns * config.n_embd + logits
 
 

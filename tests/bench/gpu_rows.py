@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import faulthandler
 import functools
 import gc
 import hashlib
@@ -12,6 +13,7 @@ import json
 import math
 import os
 import re
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,7 @@ import torch
 from bench_gpu import ROWS, SAME_LOSS
 from torch import Tensor, distributed, nn
 from torch.autograd import DeviceType
+from torch.nn.attention import sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from train_peers import nanogpt_model
 
@@ -38,6 +41,7 @@ from webtext.train.data.windows import Windows
 from webtext.train.distributed import join_world
 from webtext.train.footprint import memory_of
 from webtext.train.mesh import MeshShape
+from webtext.train.model.attention import preferred_kernels
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
@@ -49,9 +53,8 @@ from webtext.train.run.trainer import Trainer
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.shape import GPT2Config
 
-STEP_SECONDS = 10.0
+STEP_SECONDS = 5.0
 DEVICE_GIB, GIB = 8.0, 2**30
-HOST_BYTES = 18  # per parameter of an offloaded model: float32 values, gradients and two moments, and a bfloat16 copy
 Row = dict[str, Any]
 Step = Callable[[], Reading]
 
@@ -83,7 +86,7 @@ class Place:
         values = {"model": model, "device": "cuda", "batch_size": 512, "microbatch_size": 64, "warmup_steps": 0}
         values |= {"dtype": "bfloat16", **more}
         if self.toy:
-            values |= {"n_layer": values.get("n_layer", 2), "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 4}
+            values |= {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 4}
             values |= {"microbatch_size": 2, "device": "cpu", "dtype": "float32"}
         return TrainSettings.of(**values)
 
@@ -124,7 +127,10 @@ def trainer_of(place: Place, settings: TrainSettings) -> Iterator[Trainer]:
     values = repeated(settings.config(sources[0].train.vocab_size))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(settings.machine.deterministic)
-    with join_world(settings.device) as world:
+    with contextlib.ExitStack() as stack:
+        world = stack.enter_context(join_world(settings.device))
+        if world.device.type == "cuda":  # as in a run
+            stack.enter_context(sdpa_kernel(preferred_kernels(world.device), set_priority=True))
         recipe, folder = make_recipe(settings, sources), place.work / "model"
         yield Trainer(settings, recipe, sources, folder, world, Console("quiet"), values=values)
 
@@ -277,12 +283,12 @@ def nanogpt(place: Place) -> Row:
 
         return speed(place, settings, plain_steps(place, settings, optimizer, loss_of))
 
-    return fitting(place, place.settings("124M", microbatch_size=32), attempt)  # its logits are float32
+    return fitting(place, place.settings("124M"), attempt)
 
 
-def offloaded(place: Place, **more: Any) -> Row:
+def offloaded(place: Place) -> Row:
     """Steps of an offloaded run; for one of them, how long the device computes, the link copies, and both at once."""
-    settings = place.settings("1558M", **{"offload": "host", "microbatch_size": 8, "batch_size": 64, **more})
+    settings = place.settings("1558M", offload="host", microbatch_size=8, batch_size=64)
     if not place.toy:
         torch.cuda.set_per_process_memory_fraction(
             DEVICE_GIB * 2**30 / torch.cuda.get_device_properties(0).total_memory
@@ -339,13 +345,6 @@ def fsdp2(place: Place) -> Row:
     return row
 
 
-def largest_offloaded(place: Place) -> Row:
-    """Steps of the model of width 1,600 that takes half of the free host memory."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    n_layer = 3 if place.toy else int(free / 2 / HOST_BYTES / (12 * 1600**2))
-    return {**offloaded(place, n_layer=n_layer, batch_size=8), "n_layer": n_layer, "device_gib": DEVICE_GIB}
-
-
 def kernels(place: Place, model: str) -> Row:
     """A profile of a step of one microbatch: the ten most expensive kernels, all launches, and the time without any."""
 
@@ -372,7 +371,7 @@ def profiled(place: Place, step: Step) -> tuple[list[tuple[str, float, float]], 
     """Return (name, start, end), in microseconds, of all that the device did in one step, and the step's seconds."""
     kind = DeviceType.CPU if place.toy else DeviceType.CUDA
     step().read()
-    with profile(activities=[ProfilerActivity.CPU, *([] if place.toy else [ProfilerActivity.CUDA])]) as found:
+    with profile(activities=[ProfilerActivity.CPU if place.toy else ProfilerActivity.CUDA]) as found:
         began = time.perf_counter()
         step().read()
         seconds = time.perf_counter() - began
@@ -421,15 +420,6 @@ def card(place: Place) -> Row:
             seconds.append(time.perf_counter() - began)
         rates[f"{name}_gb_per_second"] = host.nbytes / min(seconds) / 1e9
     return {"cuda": torch.version.cuda, "product_tflops": flops / 1e12, **rates}
-
-
-def loader(place: Place) -> Row:
-    """Batches read into pinned memory and copied to the device."""
-    with trainer_of(place, place.settings("124M", microbatch_size=32)) as trainer:
-        batches, n_tokens, began = iter(trainer.batches), 0, time.perf_counter()
-        while time.perf_counter() < began + (0.1 if place.toy else 5.0):
-            n_tokens += next(batches).to(place.device, non_blocking=True)[:, 1:].numel()
-    return {"tokens_per_second": n_tokens / (time.perf_counter() - began)}
 
 
 def evaluation(place: Place) -> Row:
@@ -509,15 +499,28 @@ def resumed(place: Place) -> Row:
     return {"resumed_bit_for_bit": results[0] == results[1], "loss": result.loss, "mfu_ratio": result.mfu_ratio}
 
 
-if __name__ == "__main__":  # a row's own process
-    parser = argparse.ArgumentParser(description="Measure one row. bench_gpu.py starts this program for each.")
-    parser.add_argument("row", choices=ROWS)
-    parser.add_argument("folder", type=Path, help="where the row's tokens and result are written")
+def main() -> None:
+    """Measure rows one after the other in this process; write each row's JSON and print it."""
+    parser = argparse.ArgumentParser(description="Measure rows. bench_gpu.py starts this program for each of its rows.")
+    parser.add_argument("rows", help="separated by commas")
+    parser.add_argument("folder", type=Path, help="where the rows' tokens and results are written")
     parser.add_argument("size", choices=("toy", "full"))
     parser.add_argument("checkout", help="nanoGPT's folder, or nothing")
     parser.add_argument("tokens", help="a token set, or nothing")
     given = parser.parse_args()
-    function, arguments = ROWS[given.row]
+    faulthandler.register(signal.SIGUSR1)  # says where a row stands that takes too long
     place = Place(given.folder, given.size == "toy", given.checkout, given.tokens)
-    answer = globals()[function](place, **arguments)
-    (given.folder / f"{given.row}.json").write_text(json.dumps(answer))
+    for name in given.rows.split(","):
+        function, arguments = ROWS[name]
+        answer = globals()[function](place, **arguments)
+        (given.folder / f"{name}.json").write_text(json.dumps(answer))
+        print(name, json.dumps(answer), flush=True)
+        gc.collect()
+        torch.compiler.reset()
+        if not place.toy:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+
+if __name__ == "__main__":
+    main()

@@ -184,11 +184,10 @@ def test_a_compiled_loss_is_the_plain_one_in_one_kernel_without_wide_logits(
     events = profiled.events()
     assert events is not None
     assert [event.name for event in events if event.name.startswith("aten::")] == []
-    wide = torch.promote_types(dtype, torch.float32)
-    assert max(event.cpu_memory_usage for event in events) == 32 * wide.itemsize
+    assert max(event.cpu_memory_usage for event in events) == 32 * max(4, dtype.itemsize)
 
 
-@pytest.mark.parametrize(("n", "sizes"), [(12, [4, 4, 4]), (21, [3] * 7), (13, [5, 5, 3]), (3, [3]), (0, [])])
+@pytest.mark.parametrize(("n", "sizes"), [(21, [3] * 7), (48, [6] * 8), (13, [5, 5, 3]), (3, [3]), (0, [])])
 def test_positions_are_divided_into_equal_chunks_if_there_are_few(
     n: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

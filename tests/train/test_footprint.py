@@ -14,9 +14,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.base.config import changed
-from webtext.train import GPT2
+from webtext.train import GPT2, footprint
 from webtext.train.data.windows import documents_of
-from webtext.train.footprint import LOGITS_PER_CHUNK, Memory, block_parameters, blocks_of_rank, in_flight, memory_of
+from webtext.train.footprint import Memory, block_parameters, blocks_of_rank, in_flight, memory_of
 from webtext.train.mesh import MeshShape
 from webtext.train.model import cross_entropy
 from webtext.train.model.compilation import compile_model
@@ -168,7 +168,8 @@ def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(n
     moments = [moment for state in optimizer.state.values() for kind, moment in state.items() if kind != "step"]
     assert planned.optimizer == sum(moment.nbytes for moment in moments)
     assert planned.cast_parameters == sum(2 * p.numel() for p in model.parameters())
-    assert cross_entropy.LOGITS_PER_CHUNK == LOGITS_PER_CHUNK
+    assert cross_entropy.LOGITS_PER_CHUNK == footprint.LOGITS_PER_CHUNK
+    assert cross_entropy.MOST_CHUNKS == footprint.MOST_CHUNKS
 
 
 def test_the_plan_is_smaller_with_checkpointing_and_larger_with_float32() -> None:

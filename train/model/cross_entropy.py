@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LOGITS_PER_CHUNK = 2**27
-"""256 MiB of bfloat16 logits: small compared with the activations. Each chunk reads and writes the float32 gradient of
-the weight, which for GPT-2's vocabulary is then a fifth of all bytes that the loss moves."""
+LOGITS_PER_CHUNK, MOST_CHUNKS = 2**27, 8
+"""256 MiB of bfloat16 logits or an eighth of all, whichever is more: small compared with the activations. Each chunk
+reads and writes the float32 gradient of the weight. In 32 chunks instead of 8, the 124M took 5 % longer on an H200."""
 LOGITS_PER_BLOCK = 2**19
 """2 MiB of float32 logits, a part of a CPU's cache."""
 
@@ -133,11 +133,11 @@ def sum_dtype(x: Tensor) -> torch.dtype:
 
 
 def chunk_rows(n: int, weight_vc: Tensor) -> Iterator[slice]:
-    """Divide n rows into few slices of at most LOGITS_PER_CHUNK: equal ones if possible, to compile one shape."""
-    most = max(1, LOGITS_PER_CHUNK // len(weight_vc))
-    fewest = max(1, math.ceil(n / most))
+    """Divide n rows into few slices of LOGITS_PER_CHUNK or an eighth: equal ones if possible, to compile one shape."""
+    most = max(LOGITS_PER_CHUNK // len(weight_vc), math.ceil(n / MOST_CHUNKS))
+    fewest = math.ceil(n / most) or 1
     n_chunks = next((k for k in range(fewest, 2 * fewest) if n % k == 0), fewest)
-    return _slices(n, max(1, math.ceil(n / n_chunks)))
+    return _slices(n, math.ceil(n / n_chunks) or 1)
 
 
 def _blocks(logits_nv: Tensor, compiled: bool) -> Iterator[slice]:

@@ -51,9 +51,7 @@ class Attention(nn.Module):
         is_first = cache is None or cache.length == 0
         assert is_first or x_btc.shape[1] == 1, "only one token at a time follows cached ones, so it needs no mask"
         if cache is not None:
-            seen = cache.append(k_bhtd, v_bhtd)
-            if not is_first:
-                k_bhtd, v_bhtd = seen
+            k_bhtd, v_bhtd = cache.append(k_bhtd, v_bhtd)
         dropout = self.dropout if self.training else 0.0
         if is_first and mask_b1tt is None:
             y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd, dropout)
@@ -152,7 +150,7 @@ class GPT2(nn.Module):
 
         With `documents_bt` (without caches) tokens attend only to earlier tokens with the same number.
         """
-        start = caches[0].length if caches is not None else 0
+        start = caches[0].length if caches else 0
         x_btc = self.embed(tokens_bt, start)
         mask_b1tt = self.attention_mask(documents_bt, x_btc.dtype)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
@@ -179,7 +177,7 @@ class GPT2(nn.Module):
         """Return the output of the last block, [b, t, c]."""
         recomputes = self.activation_checkpointing and self.training and torch.is_grad_enabled()
         for i, block in enumerate(self.blocks.children()):
-            cache = caches[i] if caches is not None else None
+            cache = caches[i] if caches else None
             x_btc = block(x_btc, cache, mask_b1tt, recomputes)
         return x_btc
 
@@ -191,10 +189,10 @@ class GPT2(nn.Module):
         """Return logits of the token after each position of `hidden_btc` (or some of its rows), [..., vocab_size]."""
         return functional.linear(hidden_btc, self.token_embedding.weight)[..., : self.config.vocab_size]
 
+    @torch.no_grad()
     def empty_cache(self, n_texts: int) -> list[LayerCache]:
         """Return a cache for each layer: 2 x n_layer x n_texts x context x n_embd numbers in total."""
-        with torch.no_grad():
-            return [LayerCache(self.config, n_texts, self.final_norm.weight) for _ in range(self.config.n_layer)]
+        return [LayerCache(self.config, n_texts, self.final_norm.weight) for _ in range(self.config.n_layer)]
 
     @torch.no_grad()
     def next_logits(self, tokens_bt: Tensor, cache: Sequence[LayerCache] | None = None) -> Tensor:
@@ -237,7 +235,7 @@ class GPT2(nn.Module):
         hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt)[:, start:].flatten(0, 1)
         targets_n = tokens_bt[:, start + 1 :].flatten()
         losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_n, self.config.vocab_size)
-        return -losses_n.view(tokens_bt.shape[0], -1)
+        return -losses_n.view(len(tokens_bt), -1)
 
     @classmethod
     def with_values(cls, config: GPT2Config, values: Values) -> GPT2:

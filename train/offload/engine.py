@@ -131,7 +131,7 @@ def fit(model: OffloadedModel, tokens_bt: torch.Tensor, n: int, capacity: int, p
     model.resize_window(2)
     model.forward_backward([tokens_bt] * min(2, n))  # the second arrives while gradients leave
     free = max(0, capacity - peak_bytes())
-    n_inputs = tokens_bt.shape[0] * (tokens_bt.shape[1] - 1) * model.model.config.n_embd
+    n_inputs = tokens_bt[:, 1:].numel() * model.model.config.n_embd
     more = INPUTS_PER_MICROBATCH * n_inputs * model.dtype.itemsize
     most = min(n, 1 + free // more)
     model.group = math.ceil(n / math.ceil(n / most))
