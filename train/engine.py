@@ -75,8 +75,5 @@ class Engine:
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
         """Return the sum of -log p (nats) over the windows' scored tokens and their number, as in a step but uncompiled."""
-        self.model.eval()
         with torch.no_grad(), cast_parameters(self.model, self.dtype), torch.compiler.set_stance("force_eager"):
-            found = total_loss(self.model, windows, batch_size, World(0, 1, self.device), rules=self.rules)
-        self.model.train()
-        return found
+            return total_loss(self.model, windows, batch_size, World(0, 1, self.device), rules=self.rules)

@@ -80,9 +80,9 @@ def _memory_of_rank(
     # hidden states and their gradients, which torch allocates for every microbatch
     received = (2 * chunks - is_first - is_last) * n_microbatches * n_tokens * size * config.n_embd
     kept, beside = block_activations(config, settings.machine.activation_checkpointing, size, shape.tp)
-    ids = 8 + (shape.tp > 1) + (config.n_embd / shape.tp if config.dropout else 0)  # with tp also who has the token
+    ids = 8 + (shape.tp > 1)  # with tp also who has the token
     norm = (size * config.n_embd + 2 * size) / shape.tp
-    uses_flex = compiles(settings) and settings.device != "cpu" and not config.dropout
+    uses_flex = compiles(settings) and settings.device != "cpu"
     mask = size * settings.context if settings.data.document_masks and not uses_flex else 0  # for all layers together
     of_all = n_blocks * kept + ids * is_first + norm * is_last + mask
     stored = min(in_flight(chunks, shape.pp, rank), n_microbatches)
@@ -141,12 +141,10 @@ def block_activations(config: GPT2Config, recomputes: bool, size: int, tp: int =
 
     Only one block at a time recomputes. A block has, in numbers of `size` bytes: the inputs of both norms with their
     mean and scale, the input of query, key and value, all three and their output with one float32 per head (Dao et al.
-    2022), and the inputs of expand, GELU and contract (C, 4 C, 4 C). Dropout adds a byte for each channel of its two
-    masks.
+    2022), and the inputs of expand, GELU and contract (C, 4 C, 4 C).
     """
     width, heads = size * config.n_embd, FLOAT32 * config.n_head / tp
-    masks = 2 * config.n_embd / tp if config.dropout else 0
-    block = (14 * width + 4 * size) / tp + 2 * width + heads + masks
+    block = (14 * width + 4 * size) / tp + 2 * width + heads
     return (width / tp, block) if recomputes else (block, 0)
 
 

@@ -35,7 +35,6 @@ BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     ("learning_rate", "muon_learning_rate", "max_grad_norm", "spike_sigmas"): ("above 0", lambda value: value > 0),
     ("weight_decay",): ("0 or more", lambda value: value >= 0),
     ("min_learning_rate_ratio", "decay_ratio"): ("in [0, 1]", lambda value: 0 <= value <= 1),
-    ("dropout",): ("in [0, 1)", lambda value: 0 <= value < 1),
     ("top_p",): ("above 0 and at most 1", lambda value: 0 < value <= 1),
     ("tokens",): ("above 0", lambda value: all(n > 0 for n in value)),
     ("weights",): ("above 0, one for each token set", lambda value: all(weight > 0 for weight in value)),
@@ -67,7 +66,6 @@ class ShapeSettings(Checked):
     n_layer: int | None = setting(None, "layers  [default: the model size's]")
     n_head: int | None = setting(None, "attention heads  [default: the model size's]")
     n_embd: int | None = setting(None, "width  [default: the model size's]")
-    dropout: float = setting(0.0, "dropout ratio", flag=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +180,7 @@ class TrainSettings(Checked):
     microbatch_size: int = setting(8, "sequences on a device at once")
     learning_rate: float = setting(6e-4, "highest learning rate")
     warmup_steps: int = setting(700, "steps of linear warm-up")
-    seed: int = setting(0, "seed for initial weights, data order and dropout", flag=False)
+    seed: int = setting(0, "seed for initial weights and data order", flag=False)
     dtype: str = setting("auto", "dtype of the matrix products: float32, bfloat16, or auto", flag=False)
     device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False, flag=False)
     shape: ShapeSettings = field(default_factory=ShapeSettings)
@@ -284,11 +282,6 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
     for name in ("n_head", "context", "padded_vocab_size"):
         if (value := getattr(config, name)) % shape.tp:
             raise ConfigError(f"tp={shape.tp} does not divide {name} = {value}", "choose a degree that does")
-    if config.dropout and shape.tp > 1:
-        raise ConfigError(
-            f"dropout is {config.dropout}, and the ranks of tp={shape.tp} would drop different values",
-            "choose dropout = 0, or a mesh without tp",
-        )
     stages = n_stages(settings.machine.pipeline_schedule, shape.pp)
     if config.n_layer < stages:
         raise ConfigError(

@@ -17,14 +17,13 @@ _ALIASES = {"124M": "117M", "355M": "345M", "774M": "762M", "1558M": "1542M"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPT2Config:
-    """The shape of a model. `dropout` is 0, not 0.1 as in GPT-1: in less than one pass over the data it only costs."""
+    """The shape of a model. It has no dropout, unlike GPT-1: in few passes over the data that only costs."""
 
     n_layer: int = 12
     n_head: int = 12
     n_embd: int = 768
     context: int = 1024
     vocab_size: int = 50257
-    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("n_layer", "n_head", "n_embd", "context", "vocab_size"):
@@ -34,8 +33,6 @@ class GPT2Config:
             raise ConfigError(
                 f"n_embd {self.n_embd} is not a multiple of n_head {self.n_head}", "each head takes an equal share"
             )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}", "it must be in [0, 1)")
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> GPT2Config:

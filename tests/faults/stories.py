@@ -40,7 +40,7 @@ OF_THE_CLOCK = {
 KEPT = 2  # checkpoints
 TRAIN = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --steps 6 --warmup-steps 1 --threads 1 "
-    "--set train.dtype=float32 --set train.shape.dropout=0.1 --set train.monitor.eval_windows=2 "
+    "--set train.dtype=float32 --set train.monitor.eval_windows=2 "
     "--set train.monitor.eval_interval=2 --set train.checkpoint.checkpoint_interval=2 "
     f"--set train.checkpoint.keep_checkpoints={KEPT}"
 )

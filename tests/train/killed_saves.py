@@ -25,7 +25,7 @@ from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.run.trainer import Trainer  # noqa: F401
 
 SETTINGS = small(
-    steps=4, learning_rate=1e-2, dropout=0.1, eval_windows=2, eval_interval=2, checkpoint_interval=2,
+    steps=4, learning_rate=1e-2, eval_windows=2, eval_interval=2, checkpoint_interval=2,
     keep_checkpoints=1, dtype="float32",
 )  # fmt: skip
 

@@ -54,10 +54,9 @@ def held_out(limit: int | None = None) -> Windows:
     return Windows(streams, context=CONFIG.context, stride=None, limit=limit)
 
 
-def made_model(n_layer: int, dtype: torch.dtype, activation_checkpointing: str = "none", dropout: str = "0") -> GPT2:
+def made_model(n_layer: int, dtype: torch.dtype, activation_checkpointing: str = "none") -> GPT2:
     """Return a model whose parameters are float32 if it computes in bfloat16."""
-    shape = replace(CONFIG, n_layer=n_layer, dropout=float(dropout))
-    model = GPT2(shape).to(torch.promote_types(dtype, torch.float32))
+    model = GPT2(replace(CONFIG, n_layer=n_layer)).to(torch.promote_types(dtype, torch.float32))
     model.activation_checkpointing = activation_checkpointing == "full"
     return model
 
@@ -96,11 +95,10 @@ def main() -> None:
             mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
             shape = MeshShape.parse(mesh)
-            torch.manual_seed(0)  # for dropout
             with torch.device("meta"):
-                model = made_model(int(n_layer), dtype, *how[:2])
+                model = made_model(int(n_layer), dtype, *how[:1])
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
-            rows = train(engine, int(steps), *how[2:])
+            rows = train(engine, int(steps), *how[1:])
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}
             (folder / f"{run}.{rank}.json").write_text(json.dumps(rows))
 

@@ -66,16 +66,10 @@ def test_no_position_sees_a_later_one() -> None:
     assert torch.equal(causal_attention(q, k, v)[:, :, :200], causal_attention(q, *later)[:, :, :200])
 
 
-def test_float32_and_dropout_are_left_to_torch() -> None:
+def test_float32_is_left_to_torch() -> None:
     x = [part.detach().float() for part in vectors(1, 2, 9, 4)[:3]]
     expected = functional.scaled_dot_product_attention(*x, is_causal=True)
     assert torch.equal(causal_attention(*x), expected)
-    torch.manual_seed(1)
-    dropped = causal_attention(*vectors(1, 2, 9, 4)[:3], 0.5)
-    torch.manual_seed(1)
-    assert torch.equal(
-        dropped, functional.scaled_dot_product_attention(*vectors(1, 2, 9, 4)[:3], is_causal=True, dropout_p=0.5)
-    )
 
 
 def test_nothing_as_large_as_the_context_squared_is_kept() -> None:
@@ -117,9 +111,6 @@ def test_kernels_of_a_gpu_are_tried_by_its_generation(
     assert order == [first, "flash" if first == "cudnn" else "cudnn", "efficient", "math"]
 
 
-@pytest.mark.parametrize(
-    ("device", "dropout", "flex"), [("cuda", 0.0, True), ("cuda", 0.1, False), ("cpu", 0.0, False)]
-)
-def test_flex_attention_has_no_dropout_and_runs_on_gpus(device: str, dropout: float, flex: bool) -> None:
-    config = GPT2Config(n_layer=1, n_head=2, n_embd=64, context=16, vocab_size=50, dropout=dropout)
-    assert uses_flex(config, torch.device(device)) is flex
+def test_flex_attention_runs_on_gpus() -> None:
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=64, context=16, vocab_size=50)
+    assert [uses_flex(config, torch.device(device)) for device in ("cuda", "cpu")] == [True, False]

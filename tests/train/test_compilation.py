@@ -109,18 +109,15 @@ def kept_and_gradients(
     return sum(kept.values()), [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_blocks_are_compiled_with_masks_and_their_checkpointing_without_a_graph_break(
-    dtype: torch.dtype, dropout: float, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`fullgraph` raises at a graph break. All blocks share one graph for each kind of checkpointing."""
     whole = functools.partial(torch.compile, fullgraph=True, backend="aot_eager")
     monkeypatch.setattr(torch, "compile", whole)
     torch.manual_seed(0)
-    plain, compiled = (
-        GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=61, dropout=dropout)) for _ in range(2)
-    )
+    plain, compiled = (GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=61)) for _ in range(2))
     compile_model(compiled)
     tokens_bt = torch.randint(61, (2, 17))
     documents_bt = documents_of(tokens_bt, int(tokens_bt[0, 5]))
@@ -145,7 +142,7 @@ def test_flex_attention_gives_the_gradients_of_the_matrix_and_compiles_once_for_
     monkeypatch.setattr("webtext.train.model.gpt2.uses_flex", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)
     torch.manual_seed(0)
-    config = GPT2Config(n_layer=2, n_head=2, n_embd=32, context=160, vocab_size=61, dropout=0.0)
+    config = GPT2Config(n_layer=2, n_head=2, n_embd=32, context=160, vocab_size=61)
     plain, compiled = GPT2(config), GPT2(config)
     compile_model(compiled)
     for how in (False, True):

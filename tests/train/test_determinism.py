@@ -12,7 +12,7 @@ from webtext.base.config import changed
 from webtext.train import train_model
 
 SETTINGS = small(
-    steps=4, dropout=0.1, eval_windows=2, eval_interval=None, checkpoint_interval=2, keep_checkpoints=None, dtype="float32",
+    steps=4, eval_windows=2, eval_interval=None, checkpoint_interval=2, keep_checkpoints=None, dtype="float32",
 )  # fmt: skip
 
 

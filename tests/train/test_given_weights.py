@@ -50,7 +50,7 @@ def own_tokens(tokenizer: Tokenizer, token_set_of: Callable[..., str], tmp_path_
 
 @pytest.fixture(scope="module")
 def theirs(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A random GPT-2 that transformers made, with dropout, which the run doesn't take from it."""
+    """A random GPT-2 that transformers made, with dropout, which this model has not."""
     torch.manual_seed(5)
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 24, "n_positions": 20, "vocab_size": tokenizer.vocab_size}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, initializer_range=0.2))

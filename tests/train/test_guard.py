@@ -183,8 +183,8 @@ def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NaN at step 10, a spike at step 40, dropout on; then SIGTERM at step 18, which ends the run a step later."""
-    settings = changed(SETTINGS, dropout=0.1, eval_interval=12)
+    """NaN at step 10, a spike at step 40, then SIGTERM at step 18, which ends the run a step later."""
+    settings = changed(SETTINGS, eval_interval=12)
     plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "at once", settings)
     read_late(monkeypatch)

@@ -74,7 +74,6 @@ def test_a_model_of_transformers_is_read_with_equal_logits(tmp_path: Path) -> No
     theirs = transformers.GPT2LMHeadModel(config).eval()
     theirs.save_pretrained(tmp_path)
     model = GPT2.from_huggingface(tmp_path).eval()
-    assert model.config.dropout == 0.1
     tokens = torch.randint(77, (3, 16))
     assert (theirs(tokens).logits - model(tokens)).abs().max() < TOLERANCE
     assert all(parameter.requires_grad for parameter in model.parameters())

@@ -70,7 +70,7 @@ def test_what_gloo_raises_for_a_lost_process_is_an_error_that_says_so(text: str)
         raise RuntimeError(text)
 
 
-FLAGS = flags(checkpoint_interval=None, eval_interval=50, dtype="float32", dropout=0.1)
+FLAGS = flags(checkpoint_interval=None, eval_interval=50, dtype="float32")
 
 
 def command(tokens: str, out: Path, steps: int) -> list[str]:

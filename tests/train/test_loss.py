@@ -27,7 +27,7 @@ from webtext.train.model.cross_entropy import linear_cross_entropy
 from webtext.train.settings import EvalSettings
 
 EOT = 60
-CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=16, context=24, vocab_size=61, dropout=0.0)
+CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=16, context=24, vocab_size=61)
 SETTINGS = small(n_head=2, context=32, batch_size=8, microbatch_size=4, steps=5, eval_interval=None, dtype="float32")
 
 

@@ -46,7 +46,7 @@ def test_an_unknown_size_names_the_nearest_one() -> None:
         GPT2Config.named("1543M")
 
 
-@pytest.mark.parametrize("change", [{"n_layer": 0}, {"n_head": 3}, {"dropout": 1.0}, {"vocab_size": -1}])
+@pytest.mark.parametrize("change", [{"n_layer": 0}, {"n_head": 3}, {"vocab_size": -1}])
 def test_an_impossible_shape_is_rejected(change: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         GPT2Config(**{"n_head": 2, "n_embd": 16, **change})  # type: ignore[arg-type]
@@ -161,15 +161,13 @@ def test_a_tiny_batch_is_learned_by_heart() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_activation_checkpointing_changes_no_bit_of_loss_or_gradients(dtype: torch.dtype) -> None:
-    """Dropout is on, so the second computation must draw what the first drew."""
     torch.manual_seed(3)
-    model = GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=50, dropout=0.2))
+    model = GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=50))
     tokens_bt = torch.randint(50, (4, 17))
     answers = []
     for how in (False, True):
         model.activation_checkpointing = how
         model.zero_grad()
-        torch.manual_seed(5)
         with cast_parameters(model, dtype):
             loss = model.loss(tokens_bt[:, :-1], tokens_bt[:, 1:])
             loss.backward()

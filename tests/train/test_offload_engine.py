@@ -47,7 +47,7 @@ def assert_same_runs(a: Path, b: Path) -> None:
     "changes",
     [
         {},
-        {"document_masks": True, "dropout": 0.2},
+        {"document_masks": True},
         {"dtype": "bfloat16"},
         {"max_grad_norm": None},
         pytest.param({"crosses_documents": False, "max_grad_norm": 0.2}, marks=pytest.mark.slow),

@@ -109,7 +109,7 @@ def test_muon_on_every_mesh_makes_the_updates_of_one_process(n: int, meshes: lis
 
     In float64 the Newton-Schulz steps are made in float64, too.
     """
-    runs = [f"{mesh} 1f1b float64 masks none 0 muon" for mesh in meshes]
+    runs = [f"{mesh} 1f1b float64 masks none muon" for mesh in meshes]
     for run, by_rank in on_processes(n, runs, 3, tmp_path / "runs", n_layer=4).items():
         check(run, by_rank, alone("float64", "masks", 3, n_layer=4, optimizer="muon"))
 
@@ -117,10 +117,10 @@ def test_muon_on_every_mesh_makes_the_updates_of_one_process(n: int, meshes: lis
 @pytest.mark.dist
 def test_a_step_on_a_mesh_is_the_same_to_the_bit_with_any_checkpointing(tmp_path: Path) -> None:
     steps = [
-        "fsdp=2 1f1b bfloat16 masks {} 0.1",
-        "tp=2 1f1b float64 pads {} 0",
-        "pp=2 interleaved float32 masks {} 0.1",
-        "pp=2 1f1b bfloat16 plain {} 0",
+        "fsdp=2 1f1b bfloat16 masks {}",
+        "tp=2 1f1b float64 pads {}",
+        "pp=2 interleaved float32 masks {}",
+        "pp=2 1f1b bfloat16 plain {}",
     ]
     hows = ("none", "full")
     found = on_processes(2, [step.format(how) for step in steps for how in hows], 2, tmp_path / "runs")

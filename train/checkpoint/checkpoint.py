@@ -195,7 +195,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
 
 
 def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:
-    """Load a model, in evaluation mode, from a Hugging Face folder, a checkpoint or a training folder."""
+    """Load a model from a Hugging Face folder, a checkpoint or a training folder."""
     return model_of(checkpoint_of(path, warn), path)
 
 
@@ -204,8 +204,8 @@ def model_of(found: Checkpoint | None, path: str | os.PathLike[str]) -> GPT2:
     from webtext.train.model.gpt2 import GPT2
 
     if found is None:
-        return GPT2.from_huggingface(local_model(path)).eval()
-    return GPT2.with_values(found.config, found.values()).eval()
+        return GPT2.from_huggingface(local_model(path))
+    return GPT2.with_values(found.config, found.values())
 
 
 def checkpoint_of(

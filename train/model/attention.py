@@ -34,21 +34,18 @@ MIN_BLOCK, MAX_BLOCK = 128, 256
 MIN_FLEX_HEAD_SIZE = 16
 
 
-def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: float = 0.0) -> Tensor:
-    """Return softmax(q k^T / sqrt(d)) v, [b, h, t, d], where a position sees itself and those before it.
-
-    `dropout` applies to the probabilities.
-    """
-    if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16 and not dropout:
+def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
+    """Return softmax(q k^T / sqrt(d)) v, [b, h, t, d], where a position sees itself and those before it."""
+    if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16:
         answer: Tensor = blocked_attention(q_bhtd, k_bhtd, v_bhtd)
         return answer
-    return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True, dropout_p=dropout)
+    return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True)
 
 
-def masked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, mask: Mask | None, dropout: float = 0.0) -> Tensor:
+def masked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, mask: Mask | None) -> Tensor:
     """Return attention where `mask` permits it: added to the scores, of `document_blocks`, or None for everywhere."""
     if mask is None or isinstance(mask, Tensor):
-        return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, attn_mask=mask, dropout_p=dropout)
+        return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, attn_mask=mask)
     from torch.nn.attention.flex_attention import flex_attention
 
     return flex_attention(q_bhtd, k_bhtd, v_bhtd, block_mask=mask)
@@ -66,8 +63,8 @@ def document_blocks(documents_bt: Tensor) -> BlockMask:
 
 
 def uses_flex(config: GPT2Config, device: torch.device) -> bool:
-    """Return whether a compiled training step with document masks uses flex attention, which has no dropout."""
-    return device.type == "cuda" and config.n_embd // config.n_head >= MIN_FLEX_HEAD_SIZE and not config.dropout
+    """Return whether a compiled training step with document masks uses flex attention."""
+    return device.type == "cuda" and config.n_embd // config.n_head >= MIN_FLEX_HEAD_SIZE
 
 
 def preferred_kernels(device: torch.device) -> list[SDPBackend]:

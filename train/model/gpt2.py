@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,6 @@ class Attention(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.head_size = config.n_embd // config.n_head
-        self.dropout = config.dropout
         self.query = nn.Linear(config.n_embd, config.n_embd)
         self.key = nn.Linear(config.n_embd, config.n_embd)
         self.value = nn.Linear(config.n_embd, config.n_embd)
@@ -52,11 +51,10 @@ class Attention(nn.Module):
         assert is_first or x_btc.shape[1] == 1, "only one token at a time follows cached ones, so it needs no mask"
         if cache is not None:
             k_bhtd, v_bhtd = cache.append(k_bhtd, v_bhtd)
-        dropout = self.dropout if self.training else 0.0
         if is_first and mask_b1tt is None:
-            y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd, dropout)
+            y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd)
         else:
-            y_bhtd = masked_attention(q_bhtd, k_bhtd, v_bhtd, mask_b1tt, dropout)
+            y_bhtd = masked_attention(q_bhtd, k_bhtd, v_bhtd, mask_b1tt)
         return cast(Tensor, self.projection(y_bhtd.transpose(1, 2).flatten(2)))
 
 
@@ -81,20 +79,19 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.feed_forward_norm = nn.LayerNorm(config.n_embd)
         self.feed_forward = FeedForward(config)
-        self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Mask | None = None, recomputes: bool = False
     ) -> Tensor:
         if not recomputes:
             return self._computed(x_btc, cache, mask_b1tt)
-        # keeps only the block's input (Chen et al. 2016); only dropout has to draw the same numbers again
-        arguments, draws = (x_btc, None, mask_b1tt), self.dropout.p > 0
-        return cast(Tensor, checkpoint(self._computed, *arguments, use_reentrant=False, preserve_rng_state=draws))
+        # keeps only the block's input (Chen et al. 2016); a block draws no random numbers
+        how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+        return cast(Tensor, checkpoint(self._computed, x_btc, None, mask_b1tt, **how))
 
     def _computed(self, x_btc: Tensor, cache: LayerCache | None, mask_b1tt: Mask | None) -> Tensor:
-        x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache, mask_b1tt=mask_b1tt))
-        return cast(Tensor, x_btc + self.dropout(self.feed_forward(self.feed_forward_norm(x_btc))))
+        x_btc = x_btc + self.attention(self.attention_norm(x_btc), cache, mask_b1tt=mask_b1tt)
+        return cast(Tensor, x_btc + self.feed_forward(self.feed_forward_norm(x_btc)))
 
 
 class TokenEmbedding(nn.Embedding):
@@ -118,7 +115,6 @@ class GPT2(nn.Module):
     def __init__(self, config: GPT2Config, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.dropout = nn.Dropout(config.dropout)
         with torch.device("meta"):  # torch's layers would draw values, but not GPT-2's
             self.token_embedding = TokenEmbedding(config)
             self.position_embedding = nn.Embedding(config.context, config.n_embd)
@@ -169,13 +165,13 @@ class GPT2(nn.Module):
         if length > self.config.context:
             raise InputError(f"{length} tokens do not fit a context of {self.config.context}", "pass fewer tokens")
         positions_t = torch.arange(start, length, device=tokens_bt.device)
-        return cast(Tensor, self.dropout(self.token_embedding(tokens_bt) + self.position_embedding(positions_t)))
+        return cast(Tensor, self.token_embedding(tokens_bt) + self.position_embedding(positions_t))
 
     def through_blocks(
         self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Mask | None = None
     ) -> Tensor:
         """Return the output of the last block, [b, t, c]."""
-        recomputes = self.activation_checkpointing and self.training and torch.is_grad_enabled()
+        recomputes = self.activation_checkpointing and torch.is_grad_enabled()
         for i, block in enumerate(self.blocks.children()):
             cache = caches[i] if caches else None
             x_btc = block(x_btc, cache, mask_b1tt, recomputes)

@@ -179,7 +179,7 @@ def _read_config(place: Folder) -> GPT2Config:
         sizes = {name: int(raw[name]) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
         if raw.get("n_inner") not in (None, 4 * sizes["n_embd"]):
             raise InputError(f"'{location}' says n_inner = {raw['n_inner']}", "a GPT-2 has 4 n_embd, or null")
-        return GPT2Config(**sizes, context=int(raw["n_positions"]), dropout=float(raw.get("resid_pdrop", 0.0)))
+        return GPT2Config(**sizes, context=int(raw["n_positions"]))
     except KeyError as error:
         raise InputError(f"'{location}' has no {error}", "is this a GPT-2 folder?") from None
     except (TypeError, ValueError, OverflowError) as error:
@@ -189,7 +189,7 @@ def _read_config(place: Folder) -> GPT2Config:
 
 
 def _their_config(config: GPT2Config, eot_id: int, kind: str) -> dict[str, Any]:
-    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout)
+    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)  # theirs are 0.1
     sizes = {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
     context = {"n_positions": config.context, "n_ctx": config.context}
     ends = {"bos_token_id": eot_id, "eos_token_id": eot_id}

@@ -18,10 +18,9 @@ gets its two parts group by group. Shape suffixes as in `gpt2.py`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
@@ -62,7 +61,6 @@ class OffloadedModel:
         self._ends = Ends(model.config)
         self._ends.is_compiled = model.is_compiled  # the loss; layers run as they are
         self._template = self._ends.blocks[0]
-        self._replay = Replay(link.device, draws=model.config.dropout > 0)
         self._gradients = GradientRows(self.layers, link, dtype, passing, n_rows=2)
         self._ends_gradients = GradientRows(self.ends, link, dtype, passing, n_rows=1)
         self._updates: dict[int, Future[None]] = {}
@@ -83,8 +81,8 @@ class OffloadedModel:
     def log_likelihood(
         self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
     ) -> Tensor:
-        """Like `GPT2.log_likelihood`, without dropout; layer by layer for the complete batch."""
-        ends = self._begin(trains=False)
+        """Like `GPT2.log_likelihood`, layer by layer for the complete batch."""
+        ends = self._begin()
         x_btc = functional_call(self._ends, ends, (self._ends.embed, tokens_bt[:, :-1]))
         for layer in range(self.layers.n_layers):
             with self.window.parameters(layer) as parameters:
@@ -117,7 +115,7 @@ class OffloadedModel:
         shape = (self.layers.n_layers, self.group, *inputs_bt[0].shape, self.model.config.n_embd)
         if self._inputs.shape != shape:
             self._inputs = self._memory.zeros(shape, self.dtype, linked=True)
-        parameters = {name: view.requires_grad_() for name, view in self._begin(trains=True).items()}
+        parameters = {name: view.requires_grad_() for name, view in self._begin().items()}
         sums = self._ends_gradients.begin()
         x = self._forward(parameters, inputs_bt)
         losses = []
@@ -130,25 +128,20 @@ class OffloadedModel:
         how: dict[str, Any] = {"adds": adds, "then": self.on_gradients if ends else None, "average": self.average}
         self._backward(x, inputs_bt, how)
         for i, tokens_bt in enumerate(inputs_bt):
-            with self._replay.again((ENDS, i)):
-                x_btc = functional_call(self._ends, parameters, (self._ends.embed, tokens_bt))
+            x_btc = functional_call(self._ends, parameters, (self._ends.embed, tokens_bt))
             _add_gradients(x_btc, x[i], None, parameters, sums)
         self._ends_gradients.send(ENDS, **how)
         return losses
 
     def _forward(self, ends: dict[str, Tensor], inputs_bt: Sequence[Tensor]) -> list[Tensor]:
         """Compute from tokens through all layers, storing each layer's inputs on the host."""
-        x: list[Tensor] = []
         leaving: deque[tuple[Event, Tensor]] = deque()
-        for i, tokens_bt in enumerate(inputs_bt):
-            self._replay.remember((ENDS, i))
-            with torch.no_grad():
-                x.append(functional_call(self._ends, ends, (self._ends.embed, tokens_bt)))
+        with torch.no_grad():
+            x = [functional_call(self._ends, ends, (self._ends.embed, tokens_bt)) for tokens_bt in inputs_bt]
         for layer in range(self.layers.n_layers):
             with self.window.parameters(layer) as parameters, torch.no_grad():
                 for i, x_btc in enumerate(x):
                     leaving.append((self._link.store(self._inputs[layer, i], x_btc), x_btc))
-                    self._replay.remember((layer, i))
                     x[i] = self._layer(parameters, x_btc, self.rules.documents(inputs_bt[i]))
                     if len(leaving) > len(x):
                         leaving[0][0].wait()
@@ -168,8 +161,7 @@ class OffloadedModel:
                 sums = self._gradients.begin()
                 for i, (event, x_btc) in enumerate(inputs):
                     event.wait()
-                    with self._replay.again((layer, i)):
-                        y_btc = self._layer(parameters, x_btc.requires_grad_(), self.rules.documents(inputs_bt[i]))
+                    y_btc = self._layer(parameters, x_btc.requires_grad_(), self.rules.documents(inputs_bt[i]))
                     slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
             self.window.ask_for(layer - 1)
             self._gradients.send(layer, **how)
@@ -179,9 +171,8 @@ class OffloadedModel:
         mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
         return cast(Tensor, functional_call(self._template, parameters, (x_btc, None, mask_b1tt)))
 
-    def _begin(self, *, trains: bool) -> dict[str, Tensor]:
+    def _begin(self) -> dict[str, Tensor]:
         """Load the ends and the first layer; return the ends' parameters."""
-        self._ends.train(trains)
         self.wait(ENDS)
         row = self._link.empty((self.ends.n_elements,), self.dtype)
         arrived = self._link.load(row, self.ends.copies[ENDS], self._link.now())
@@ -228,24 +219,3 @@ class Ends(GPT2):
         hidden_nc = self.final_norm(x_btc)[:, -targets_bt.shape[1] :].flatten(0, 1)
         losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size)
         return losses_n.view(targets_bt.shape)
-
-
-class Replay:
-    """States of the device's generator, which the host knows; none with `draws` false, for a model without dropout."""
-
-    def __init__(self, device: torch.device, *, draws: bool) -> None:
-        self._generator, self._devices = (torch.cuda, [device]) if device.type == "cuda" else (torch, [])
-        self._draws = draws
-        self._states: dict[Hashable, torch.Tensor] = {}
-
-    def remember(self, key: Hashable) -> None:
-        if self._draws:
-            self._states[key] = self._generator.get_rng_state()
-
-    @contextlib.contextmanager
-    def again(self, key: Hashable) -> Iterator[None]:
-        """Draw the numbers that were drawn after `remember(key)` again; the state is restored afterwards."""
-        with torch.random.fork_rng(self._devices, enabled=self._draws):
-            if self._draws:
-                self._generator.set_rng_state(self._states.pop(key))
-            yield

@@ -1,7 +1,7 @@
 """Tensor parallel with sequence parallel (Shoeybi et al. 2019; Korthikanti et al. 2022).
 
-Query, key, value and the first feed-forward layer are split by columns, the layers after them by rows. Norms, dropout
-and the residual stream between them compute a part of the sequence on each rank. Embeddings are split by vocabulary,
+Query, key, value and the first feed-forward layer are split by columns, the layers after them by rows. Norms and
+the residual stream between them compute a part of the sequence on each rank. Embeddings are split by vocabulary,
 and the loss never gathers logits: like `cross_entropy.py`, it computes a chunk of positions at a time and turns logits into
 their gradient in place. Ranks exchange two numbers per position: the logarithm of the sum of their exponentials, and the
 target's logit, which one rank has.

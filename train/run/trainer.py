@@ -1,8 +1,7 @@
 """The training loop of one process: batches, gradients, updates, held-out loss, checkpoints, metrics.
 
 Everything that a step does is a function of the parameters, the optimizer's state and the step's number: the sampler
-decides the order of the sequences, and random numbers (dropout) are seeded again at each step from (seed, step, rank).
-So a checkpoint needs no generator state, and a resumed run equals one that never stopped.
+decides the order of the sequences, and a step draws no random numbers. So a resumed run equals one that never stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch.nn.attention import sdpa_kernel
 
 from webtext.base.console import Console, Progress
 from webtext.base.errors import Interrupted
-from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.recipe import Recipe
 from webtext.train.checkpoint.checkpoint import MODEL, OPTIMIZER, Checkpoint, best_checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.data.batches import TokenBatches
@@ -187,7 +186,6 @@ class Trainer:
 
         On a GPU nothing here waits for it.
         """
-        torch.manual_seed(int(sha256_json([self.settings.seed, self.step, self.world.rank])[:15], 16))
         if self.engine.updates_early:
             self._allow_update()
         n, device = self.settings.accumulation(self.engine.n_data)[1], self.world.device
