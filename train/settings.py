@@ -34,7 +34,7 @@ BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     ): ("at least 1", lambda value: value >= 1),
     ("learning_rate", "muon_learning_rate", "max_grad_norm", "spike_sigmas"): ("above 0", lambda value: value > 0),
     ("weight_decay",): ("0 or more", lambda value: value >= 0),
-    ("min_learning_rate_ratio", "decay_ratio"): ("in [0, 1]", lambda value: 0 <= value <= 1),
+    ("decay_ratio",): ("in [0, 1]", lambda value: 0 <= value <= 1),
     ("top_p",): ("above 0 and at most 1", lambda value: 0 < value <= 1),
     ("tokens",): ("above 0", lambda value: all(n > 0 for n in value)),
     ("weights",): ("above 0, one for each token set", lambda value: all(weight > 0 for weight in value)),
@@ -102,8 +102,7 @@ class OptimizerSettings(Checked):
 class ScheduleSettings(Checked):
     """[train.schedule]: The learning rate over a run."""
 
-    schedule: str = setting("cosine", "learning rate: cosine, or wsd (warm-up, stable, decay)", flag=False)
-    min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest", flag=False)
+    schedule: str = setting("cosine", "cosine, to a tenth of the rate, or wsd: warm-up, stable, decay to 0", flag=False)
     decay_ratio: float = setting(0.2, "share of the steps, at the end, in which wsd lowers the rate", flag=False)
 
 

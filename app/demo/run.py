@@ -62,7 +62,6 @@ muon_learning_rate = 8e-3
 [train.schedule]
 schedule = "wsd"
 decay_ratio = 0.4
-min_learning_rate_ratio = 0.0
 
 [train.monitor]
 eval_interval = 200

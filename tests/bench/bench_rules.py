@@ -70,7 +70,7 @@ N_TOKENS = 4096
 TOY = TrainSettings.of(
     **{"n_layer": 4, "n_head": 4, "n_embd": 128, "context": 128, "batch_size": 16, "warmup_steps": 20},
     **{"learning_rate": 8e-3, "optimizer": "muon", "muon_learning_rate": 8e-3},
-    **{"schedule": "wsd", "decay_ratio": 0.4, "min_learning_rate_ratio": 0.0},
+    **{"schedule": "wsd", "decay_ratio": 0.4},
 )  # as train/recipes/toy-cpu-fast.toml
 KINDS = {
     "articles": ("article",),
