@@ -454,8 +454,7 @@ DECODER = {
 
 
 def test_two_files_are_read_as_their_configuration_says(tmp_path: Path) -> None:
-    import transformers
-
+    transformers = pytest.importorskip("transformers")
     for entry in DECODER.values():
         entry.pop("id", None)
     folder = qwen_folder(tmp_path / "qwen", tokenizer_class="Qwen2Tokenizer", added_tokens_decoder=DECODER)
