@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
+import pyarrow as pa
 from hosts import running
 from meter import run_measured
 from pyarrow import parquet
-from shape import BATCH_SIZE, CONTEXT, CORPORA, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, STEPS, VOCAB_SIZE
+from shape import BATCH_SIZE, CONTEXT, CORPORA, MIXED, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, STEPS, VOCAB_SIZE
+from verdict import documents, known_hosts, rank
 from votes import DUMP
 
 from webtext.tokenizer import Tokenizer
@@ -166,19 +169,43 @@ def union_tokenizer(out: Path, port: int) -> list[dict[str, Any]]:
     return _measured(out, "union", [*command, "--vocab-size", str(VOCAB_SIZE)], out / "tokens/union.log")
 
 
+def mixed(out: Path) -> dict[str, int]:
+    """Write a corpus of all our documents of articles, forums and shops, and of manuals, by hash, so that these have the
+    share of characters that they have in theirs. Return its sizes; nothing if theirs has only manuals."""
+    hosts = known_hosts(out)
+    theirs = Counter[bool]()
+    for url, text in documents(out / CORPORA["theirs"]):
+        theirs[urlsplit(url).netloc in hosts] += len(text)
+    if not theirs[True]:
+        return {}
+    ours = [(urlsplit(url).netloc in hosts, url, text) for url, text in documents(out / CORPORA["ours"])]
+    chosen = [(url, text) for is_known, url, text in ours if is_known]
+    left = sum(len(text) for _, text in chosen) * theirs[False] / theirs[True]
+    for _, url, text in sorted((each for each in ours if not each[0]), key=lambda each: rank(each[1])):
+        if left >= len(text):
+            left -= len(text)
+            chosen.append((url, text))
+    folder = out / MIXED["mixed"]
+    folder.mkdir(parents=True, exist_ok=True)
+    urls, texts = zip(*sorted(chosen, key=lambda each: rank(each[0])), strict=True)
+    parquet.write_table(pa.table({"url": urls, "text": texts}), folder / "part.parquet")
+    return {"documents": len(texts), "characters": sum(map(len, texts))}
+
+
 def tokens(out: Path, port: int, corpus: str) -> dict[str, Any]:
     """A corpus as our token set, by the union's tokenizer: the costs, and its bytes per token.
 
     A tokenizer of their corpus alone is trained for its cost; that of ours is the build's.
     """
-    texts, token_set = str(out / CORPORA[corpus]), out / f"tokens/{corpus}"
+    folder, token_set = out / (CORPORA | MIXED)[corpus], out / f"tokens/{corpus}"
+    texts = str(folder)
     pack = ["shards", "pack", texts, "--tokenizer", str(_tokenizer(out)), "--out", str(token_set)]
     train = ["tokenizer", "train", texts, "--out", f"{token_set}.json", "--vocab-size", str(VOCAB_SIZE)]
     commands = [train, pack] if corpus == "theirs" else [pack]
     rows = [row for each in commands for row in _measured(out, each[0], each, out / f"tokens/{corpus}-{each[0]}.log")]
     lengths = [parquet.read_table(path, columns=["length"])["length"] for path in token_set.glob("*.parquet")]
     n_tokens = sum(length.as_py() for column in lengths for length in column)
-    n_bytes = sum(len(text.encode()) for text in _texts(out / CORPORA[corpus]))
+    n_bytes = sum(len(text.encode()) for text in _texts(folder))
     return {"rows": rows, "tokens": n_tokens, "bytes_per_token": n_bytes / n_tokens}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.ticker import EngFormatter
 
-COLOURS = {"ours": "#1f6fb4", "theirs": "#d2691e", "newer": "#7a7a7a"}
+COLOURS = {"ours": "#1f6fb4", "theirs": "#d2691e", "newer": "#7a7a7a", "mixed": "#2e8b57"}
 LINES = {"ours": "o-", "theirs": "s--"}
 STYLE = {"svg.hashsalt": "proof", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False}
 

@@ -32,7 +32,7 @@ import verdict
 import webpages
 from hosts import robots_txt
 from protego import Protego
-from shape import CORPORA, N_CHECKPOINTS, OWN, SEEDS, STEPS
+from shape import CORPORA, MIXED, N_CHECKPOINTS, OWN, SEEDS, STEPS
 from votes import number_of, write_votes
 
 PORT = 8450
@@ -108,8 +108,9 @@ def prove(
     figures.step("their corpus", lambda: theirs.corpus(out, ours.DELAY, workers))
     figures.step("their newer corpus", lambda: theirs.newer_corpus(out, workers))
     figures.step("tokenizer", lambda: ours.union_tokenizer(out, port))
-    packed = {c: figures.step(f"our tokens of {c}", lambda c=c: ours.tokens(out, port, c)) for c in CORPORA}
-    for corpus in CORPORA:
+    names = [*CORPORA, *(MIXED if figures.step("mixed corpus", lambda: ours.mixed(out)) else ())]
+    packed = {c: figures.step(f"our tokens of {c}", lambda c=c: ours.tokens(out, port, c)) for c in names}
+    for corpus in names:
         figures.step(f"their tokens of {corpus}", lambda corpus=corpus: theirs.tokens(out, corpus))
     steps = figures.step("steps", lambda: equal_bytes(STEPS[size], packed))
     figures.step("training", lambda: train(size, out, port, nanogpt, steps))
@@ -126,7 +127,7 @@ def prove(
 
 def equal_bytes(steps: int, packed: dict[str, Any]) -> dict[str, int]:
     """Corpus -> the steps whose tokens have as many bytes as `steps` have where a token has the corpora's mean of bytes."""
-    mean = fmean(each["bytes_per_token"] for each in packed.values())
+    mean = fmean(each["bytes_per_token"] for name, each in packed.items() if name in CORPORA)
     return {name: _steps(steps * mean / each["bytes_per_token"]) for name, each in packed.items()}
 
 
@@ -141,7 +142,7 @@ def train(size: str, out: Path, port: int, nanogpt: Path | None, steps: dict[str
     by ours.
     """
     runs: list[Callable[[], list[dict[str, Any]]]] = []
-    for seed, c in itertools.product(SEEDS[size], CORPORA):
+    for seed, c in itertools.product(SEEDS[size], steps):
         runs.append(lambda c=c, seed=seed: ours.train(out, port, c, seed, steps[c]))
         if nanogpt is not None:
             runs.append(lambda c=c, seed=seed: theirs.nanogpt(out, nanogpt, c, seed, steps[c], 1))

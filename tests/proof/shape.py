@@ -12,4 +12,5 @@ CORPORA = {  # Parquet files with url and text
     "theirs": "theirs/corpus",  # with the trafilatura that datatrove pins
     "newer": "newer/corpus",  # theirs with the trafilatura of today
 }
+MIXED = {"mixed": "mixed/corpus"}  # ours, with as large a share of articles, forums and shops as theirs has
 OWN = ("ours", "theirs")  # corpora that both trainers are compared on, at equal tokens and at equal CPU time, too

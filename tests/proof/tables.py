@@ -20,7 +20,7 @@ STEPS = {  # step: the names of our rows and of theirs, whose seconds and CPU se
     "pack their corpus": (["shards of theirs"], ["pack-theirs"]),
     "train a model, one core, median": (["webtext"], ["nanogpt"]),
 }
-OWNER = {"ours": "our", "theirs": "their", "newer": "their trafilatura-2"}
+OWNER = {"ours": "our", "theirs": "their", "newer": "their trafilatura-2", "mixed": "our re-mixed"}
 COUNTS = {"known_documents": "documents of articles, forums and shops"}
 BUDGETS = {"": "", "tokens": ", equal tokens", "cpu": ", equal CPU time"}
 SETS = {"documentation": "held-out documentation", "articles": "articles", "wikitext-103": "WikiText-103", "ptb": "PTB"}

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import blind
 import hosts
+import ours
 import packages
 import proof
 import tables
@@ -269,6 +270,24 @@ def test_documents_are_graded_without_their_corpus(tmp_path: Path) -> None:
     assert blind.table(key, grades).splitlines()[2:] == ["| ours | 3 | 0 | 0 |", "| theirs | 0 | 0 | 3 |"]
     with pytest.raises(ValueError, match="expected a line `NN GRADE` for 6 documents"):
         blind.table(key, grades.replace("junk", "bad"))
+
+
+def test_the_mixed_corpus_has_all_our_known_pages_and_manuals_by_their_share_in_the_other(tmp_path: Path) -> None:
+    """Theirs has 100 characters of an article and 200 of a manual; ours 50 and nine manuals of 30: three fit beside 50."""
+    (tmp_path / "site.json").write_text(
+        '{"port": 80, "packages": [{"address": "1.1.1.1"}, {"address": "2", "role": "x"}]}'
+    )
+    article, manual = "http://1.1.1.1:80/a", "http://2:80/{}"
+    sides = {"ours": [(article, "x" * 50)] + [(manual.format(i), "y" * 30) for i in range(9)]}
+    sides["theirs"] = [(article, "x" * 100), (manual.format(0), "y" * 200)]
+    for name, rows in sides.items():
+        (tmp_path / CORPORA[name]).mkdir(parents=True)
+        table = pa.Table.from_pylist([{"url": url, "text": text} for url, text in rows])
+        parquet.write_table(table, tmp_path / CORPORA[name] / "part.parquet")
+    assert ours.mixed(tmp_path) == {"documents": 4, "characters": 140}
+    assert sum(url == article for url, _ in verdict.documents(tmp_path / "mixed/corpus")) == 1
+    (tmp_path / "site.json").write_text('{"port": 80, "packages": [{"address": "2", "role": "x"}]}')
+    assert ours.mixed(tmp_path) == {}
 
 
 def test_the_page_has_the_tables_of_the_committed_figures() -> None:

@@ -15,7 +15,7 @@ import torch
 from hosts import running
 from meter import run_measured
 from safetensors.torch import save_file
-from shape import BATCH_SIZE, CONTEXT, CORPORA, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, VOCAB_SIZE
+from shape import BATCH_SIZE, CONTEXT, CORPORA, MIXED, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, VOCAB_SIZE
 from votes import DUMP
 
 HERE = Path(__file__).resolve().parent
@@ -85,7 +85,7 @@ def funnel(out: Path) -> list[int]:
 
 def tokens(out: Path, corpus: str) -> Rows:
     """A corpus as nanoGPT reads it, by the union's tokenizer; their tokenizer of it is trained for its cost."""
-    folder, program, texts = out / f"theirs/tokens-{corpus}", HERE / "their_tokens.py", out / CORPORA[corpus]
+    folder, program, texts = out / f"theirs/tokens-{corpus}", HERE / "their_tokens.py", out / (CORPORA | MIXED)[corpus]
     rows = _step(out, f"tokenizer-{corpus}", folder, program, "train", texts, folder / "tokenizer.json")
     union = out / "tokens/tokenizer.json"
     return rows + _step(out, f"pack-{corpus}", folder / "bins", program, "pack", texts, union, folder / "bins")

@@ -50,6 +50,7 @@ KINDS = {  # of lines that nobody reads as text; a line counts as the first that
 DIFFERENCES = [("both", "ours-ours", "theirs-theirs")]
 DIFFERENCES += [(f"corpus, {same} as trainer", f"ours-{same}", f"theirs-{same}") for same in OWN]
 DIFFERENCES += [(f"corpus, {x} as trainer, theirs by trafilatura 2", f"ours-{x}", f"newer-{x}") for x in OWN]
+DIFFERENCES += [(f"corpus in their mix, {x} as trainer", f"mixed-{x}", f"theirs-{x}") for x in OWN]
 DIFFERENCES += [("corpus, ours as trainer, equal tokens", "ours-ours@tokens", "theirs-ours@tokens")]
 DIFFERENCES += [(f"trainer, {same} as corpus", f"{same}-ours", f"{same}-theirs") for same in OWN]
 DIFFERENCES += [(f"trainer, {same} as corpus, equal CPU time", f"{same}-ours@cpu", f"{same}-theirs") for same in OWN]
@@ -196,6 +197,12 @@ def documents(folder: Path) -> Iterator[tuple[str, str]]:
             yield from ((unquote(row["url"]), row["text"]) for row in batch.to_pylist())
 
 
+def known_hosts(out: Path) -> set[str]:
+    """The hosts of articles, forums and shops; packages have a role."""
+    site = json.loads((out / "site.json").read_text())
+    return {f"{each['address']}:{site['port']}" for each in site["packages"] if "role" not in each}
+
+
 def rank(text: str) -> str:
     """What puts texts or URLs into an order that has nothing to do with them."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -234,9 +241,7 @@ def corpus_facts(out: Path, served: set[str]) -> dict[str, Any]:
     facts, there = {"both": len(ours & theirs), "only_ours": len(ours - theirs)}, set(map(unquote, served))
     lost = {name: len(there - urls) / max(1, len(there)) for name, urls in got.items()}
     lost["newer"] = lost["theirs"]  # the same pages
-    site = json.loads((out / "site.json").read_text())
-    # the hosts of articles, forums and shops; packages have a role
-    known = {f"{each['address']}:{site['port']}" for each in site["packages"] if "role" not in each}
+    known = known_hosts(out)
     return facts | {name: text_facts(out / CORPORA[name], known) | {"lost_ratio": lost[name]} for name in CORPORA}
 
 
