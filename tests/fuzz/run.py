@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FunctionType
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))  # as pytest does, for tests/reference
 TARGETS = sorted(folder.name for folder in (HERE / "corpus").iterdir())
 
 
@@ -42,16 +43,10 @@ def fuzz(name: str, minutes: float) -> None:
     found = HERE.parents[1] / "build" / "fuzz" / name
     found.mkdir(parents=True, exist_ok=True)
     words = found.with_suffix(".dict")
-    words.write_text(
-        "# words to insert\n" + "".join(f'"{_escaped(word)}"\n' for word in getattr(target, "DICTIONARY", ()))
-    )
-    options = [
-        f"-max_total_time={60 * minutes:.0f}",
-        f"-max_len={getattr(target, 'MAX_BYTES', 4096)}",
-        "-timeout=30",
-        "-rss_limit_mb=3000",
-    ]
-    options += ["-print_final_stats=1", f"-artifact_prefix={found}/", f"-dict={words}"]
+    lines = (f'"{_escaped(word)}"\n' for word in getattr(target, "DICTIONARY", ()))
+    words.write_text("# words to insert\n" + "".join(lines))
+    options = [f"-max_total_time={60 * minutes:.0f}", f"-max_len={getattr(target, 'MAX_BYTES', 4096)}", "-timeout=30"]
+    options += ["-rss_limit_mb=3000", "-print_final_stats=1", f"-artifact_prefix={found}/", f"-dict={words}"]
     mutators = {"custom_mutator": target.mutate} if hasattr(target, "mutate") else {}
     atheris.Setup([sys.argv[0], *options, str(found), str(HERE / "corpus" / name)], target.check, **mutators)
     atheris.Fuzz()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +23,13 @@ def target(name: str) -> ModuleType:
 @pytest.mark.parametrize("file", INPUTS, ids=lambda file: f"{file.parent.name}-{file.name}")
 def test_a_kept_input_breaks_no_promise(file: Path) -> None:
     target(file.parent.name).check(file.read_bytes())
+
+
+@pytest.mark.parametrize("name", sorted({file.parent.name for file in INPUTS}))
+def test_a_target_runs_outside_of_the_tests(name: str) -> None:
+    """As `make fuzz` starts it, without pytest's paths."""
+    file = next(file for file in INPUTS if file.parent.name == name)
+    subprocess.run([sys.executable, str(HERE / "run.py"), name, str(file)], check=True)
 
 
 def test_every_target_has_a_corpus_and_every_corpus_a_target() -> None:

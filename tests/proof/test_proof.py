@@ -73,10 +73,8 @@ def test_the_list_has_the_sizes_that_the_proof_promises() -> None:
 
 
 def test_a_replaced_version_is_taken_as_it_is_now_and_printed(apt: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert packages.available([_package("a-doc"), _package("b-doc")], []) == [
-        _package("a-doc"),
-        _package("b-doc", "2.0-7"),
-    ]
+    found = packages.available([_package("a-doc"), _package("b-doc")], [])
+    assert found == [_package("a-doc"), _package("b-doc", "2.0-7")]
     assert capsys.readouterr().out == "package b-doc 1.0-1 was replaced: took 2.0-7\n"
 
 
@@ -263,9 +261,7 @@ def test_documents_are_graded_without_their_corpus(tmp_path: Path) -> None:
     assert blind.write(tmp_path, n=3) == 6
     key = json.loads((tmp_path / "blind/key.json").read_text())
     texts = {path.stem: path.read_text() for path in (tmp_path / "blind").glob("*.txt")}
-    assert {number: text.split()[0] for number, text in texts.items()} == {
-        number: name for number, (name, _) in key.items()
-    }
+    assert {number: text.split()[0] for number, text in texts.items()} == {n: name for n, (name, _) in key.items()}
     grades = "".join(f"{number} {'clean' if name == 'ours' else 'junk'}\n" for number, (name, _) in key.items())
     assert blind.table(key, grades).splitlines()[2:] == ["| ours | 3 | 0 | 0 |", "| theirs | 0 | 0 | 3 |"]
     with pytest.raises(ValueError, match="expected a line `NN GRADE` for 6 documents"):
@@ -274,9 +270,8 @@ def test_documents_are_graded_without_their_corpus(tmp_path: Path) -> None:
 
 def test_the_mixed_corpus_has_all_our_known_pages_and_manuals_by_their_share_in_the_other(tmp_path: Path) -> None:
     """Theirs has 100 characters of an article and 200 of a manual; ours 50 and nine manuals of 30: three fit beside 50."""
-    (tmp_path / "site.json").write_text(
-        '{"port": 80, "packages": [{"address": "1.1.1.1"}, {"address": "2", "role": "x"}]}'
-    )
+    hosts = [{"address": "1.1.1.1"}, {"address": "2", "role": "x"}]
+    (tmp_path / "site.json").write_text(json.dumps({"port": 80, "packages": hosts}))
     article, manual = "http://1.1.1.1:80/a", "http://2:80/{}"
     sides = {"ours": [(article, "x" * 50)] + [(manual.format(i), "y" * 30) for i in range(9)]}
     sides["theirs"] = [(article, "x" * 100), (manual.format(0), "y" * 200)]
@@ -286,7 +281,7 @@ def test_the_mixed_corpus_has_all_our_known_pages_and_manuals_by_their_share_in_
         parquet.write_table(table, tmp_path / CORPORA[name] / "part.parquet")
     assert ours.mixed(tmp_path) == {"documents": 4, "characters": 140}
     assert sum(url == article for url, _ in verdict.documents(tmp_path / "mixed/corpus")) == 1
-    (tmp_path / "site.json").write_text('{"port": 80, "packages": [{"address": "2", "role": "x"}]}')
+    (tmp_path / "site.json").write_text(json.dumps({"port": 80, "packages": hosts[1:]}))
     assert ours.mixed(tmp_path) == {}
 
 
