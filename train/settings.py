@@ -30,8 +30,9 @@ WORDS = {
 BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     (
         *("batch_size", "microbatch_size", "steps", "context", "threads", "eval_interval", "eval_windows", "seeds"),
-        *("checkpoint_interval", "keep_checkpoints", "stop_at_step", "stride", "windows", "max_tokens", "top_k"),
+        *("checkpoint_interval", "keep_checkpoints", "stop_at_step", "stride", "windows", "top_k"),
     ): ("at least 1", lambda value: value >= 1),
+    ("max_tokens",): ("from 1 to 1,000,000", lambda value: 1 <= value <= 1_000_000),  # memory for all is taken at once
     ("learning_rate", "muon_learning_rate", "max_grad_norm", "spike_sigmas"): ("above 0", lambda value: value > 0),
     ("weight_decay",): ("0 or more", lambda value: value >= 0),
     ("decay_ratio",): ("in [0, 1]", lambda value: 0 <= value <= 1),
@@ -126,7 +127,7 @@ class MachineSettings(Checked):
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
-        shape = None if self.mesh is None else MeshShape.parse(self.mesh)
+        shape = self.mesh_shape(1)
         if self.offload is None:
             return
         what = f"offload is '{self.offload}'"
@@ -134,7 +135,7 @@ class MachineSettings(Checked):
             raise ConfigError(what, "it must be 'host', or a folder's path with a slash: ./rows")
         if self.compile == "on":
             raise ConfigError(f"{what}, but compile is 'on': the two exclude each other", "leave one of them out")
-        if shape is not None and shape.size > shape.dp:
+        if shape.size > shape.dp:
             raise ConfigError(f"{what}, but mesh is '{self.mesh}'", "choose mesh dp=N, or leave out offload")
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -37,8 +37,7 @@ MIN_FLEX_HEAD_SIZE = 16
 def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
     """Return softmax(q k^T / sqrt(d)) v, [b, h, t, d], where a position sees itself and those before it."""
     if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16:
-        answer: Tensor = blocked_attention(q_bhtd, k_bhtd, v_bhtd)
-        return answer
+        return cast(Tensor, blocked_attention(q_bhtd, k_bhtd, v_bhtd))
     return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True)
 
 

@@ -146,8 +146,7 @@ class GPT2(nn.Module):
 
         With `documents_bt` (without caches) tokens attend only to earlier tokens with the same number.
         """
-        start = caches[0].length if caches else 0
-        x_btc = self.embed(tokens_bt, start)
+        x_btc = self.embed(tokens_bt, caches[0].length if caches else 0)
         mask_b1tt = self.attention_mask(documents_bt, x_btc.dtype)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
 
