@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 139,
     "C++, lines": 9369,
-    "tests, lines": 63_082,
+    "tests, lines": 63_080,
     "benches, lines": 5281,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
@@ -14,15 +15,12 @@ STEPS = {  # step: the names of our rows and of theirs, whose seconds and CPU se
     "crawl": (["pages"], ["scrapy"]),
     "extract, judge, deduplicate": (["documents"], ["datatrove"]),
     "the same, theirs by trafilatura 2": (["documents"], ["datatrove-newer"]),
-    "train a tokenizer on our corpus": (["tokenizer"], ["tokenizer-ours"]),
-    "pack our corpus": (["tokens"], ["pack-ours"]),
-    "train a tokenizer on their corpus": (["tokenizer of theirs"], ["tokenizer-theirs"]),
-    "pack their corpus": (["shards of theirs"], ["pack-theirs"]),
+    "train a tokenizer on our corpus, pack it": (["tokenizer", "tokens"], ["tokenizer-ours", "pack-ours"]),
+    "the same with their corpus": (["tokenizer of theirs", "shards of theirs"], ["tokenizer-theirs", "pack-theirs"]),
     "train a model, one core, median": (["webtext"], ["nanogpt"]),
 }
-OWNER = {"ours": "our", "theirs": "their", "newer": "their trafilatura-2", "mixed": "our re-mixed"}
+OWNER = {"ours": "our", "theirs": "their", "newer": "their trafilatura-2"}
 COUNTS = {"known_documents": "documents of articles, forums and shops"}
-BUDGETS = {"": "", "tokens": ", equal tokens", "cpu": ", equal CPU time"}
 SETS = {"documentation": "held-out documentation", "articles": "articles", "wikitext-103": "WikiText-103", "ptb": "PTB"}
 
 
@@ -60,7 +58,7 @@ def costs(values: Values) -> Iterator[str]:
     packed = values["our tokens of theirs"]
     found |= {f"{row['name']} of theirs": row for row in (packed if isinstance(packed, list) else packed["rows"])}
     for trainer in ("webtext", "nanogpt"):
-        runs = [row for row in values["training"] if row["name"].startswith(f"{trainer}-")]
+        runs = [row for row in values["training"] if re.match(f"{trainer}-({'|'.join(OWNER)})-", row["name"])]
         if runs:
             found[trainer] = {key: median(run[key] for run in runs) for key in ("seconds", "cpu_seconds", "peak_mib")}
     rows = [["step", "ours: s", "CPU s", "MiB", "theirs: s", "CPU s", "MiB", "CPU, theirs / ours"]]
@@ -80,21 +78,22 @@ def verdict(found: Values) -> Iterator[str]:
     heads = [f"{SETS[name]} ({found['sets'][name][0]} texts)" for name in names]
     rows = [["bits per byte", *heads]]
     labels = found["bits_per_byte"][names[0]]
-    owners = list(OWNER)
-    combinations = sorted((label for label in labels if "-" in label), key=lambda x: owners.index(x.partition("-")[0]))
-    for label in [*combinations, *(label for label in labels if label not in combinations)]:
+    owners = [*OWNER, "mixed"]
+    plain = (label for label in labels if "-" in label and "@" not in label)
+    combinations = sorted(plain, key=lambda label: owners.index(label.partition("-")[0]))
+    for label in [*combinations, *(label for label in labels if "-" not in label)]:
         cells = ["{:.3f} ({:.3f} to {:.3f})".format(*found["bits_per_byte"][name][label]) for name in names]
         rows.append([named(label), *cells])
     return table(*rows)
 
 
 def named(label: str) -> str:
-    """The words for a combination of corpus, trainer and budget, or for a difference of two."""
+    """The words for a combination of corpus and trainer, or for a difference of two."""
     corpus, is_combination, trainer = label.partition("-")
     if not is_combination:
         return f"ours minus theirs: {label}"
-    trainer, _, budget = trainer.partition("@")
-    return f"{OWNER[corpus]} corpus, {OWNER[trainer]} trainer{BUDGETS[budget]}"
+    owner = "our re-mixed" if corpus == "mixed" else OWNER[corpus]
+    return f"{owner} corpus, {OWNER[trainer]} trainer"
 
 
 def corpora(found: Values) -> Iterator[str]:
@@ -107,7 +106,6 @@ def corpora(found: Values) -> Iterator[str]:
     shares = {
         "linked pages that were never fetched": [side["lost_ratio"] for side in sides],
         "sampled documents with another of Jaccard .8 or more": [left["0.8"] for left in lefts],
-        "the same at .95 or more": [left["0.95"] for left in lefts],
         "characters in lines that a fifth of the host's documents share": [side["template_ratio"] for side in sides],
         "characters in documents of articles, forums and shops": [side["known_ratio"] for side in sides],
         "documents with a ¶ of a heading's link": [side["pilcrow_ratio"] for side in sides],
