@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
 from webtext.base.parts.digest import Keys, link_keys
-from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, entry_name
+from webtext.base.parts.partset import ENTRIES, MANIFEST, REMAKE, PartSet, entry_name
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import PAGE
 from webtext.base.parts.stage import SetWriter, part_key
@@ -67,34 +68,29 @@ class PagesSet:
             self._check_unchanged()
             self._writer.folder.write_object(RECIPE, self._writer.recipe.to_json())
             self._writer.remove_leftovers()
-            remove_open(self._writer.folder, but=self._recovered.index if self._recovered is not None else None)
-            if self._recovered is not None:
+            remove_open(self._writer.folder, but=self._recovered.index if self._recovered else None)
+            if self._recovered:
                 self._open = OpenPart(self._writer.folder, self._recovered.index, self._about, self._recovered)
             try:
                 yield
             finally:
-                if self._open is not None:
+                if self._open:
                     self._open.close()
                     self._open = None
 
     def add(self, link: QueuedLink, visit: Visit) -> None:
         """Add the row of one link and its page's records, and publish the part when it is full."""
-        if self._open is None:
-            self._open = OpenPart(self._writer.folder, max(self._parts, default=-1) + 1, self._about)
+        part = self._open = self._open or OpenPart(self._writer.folder, max(self._parts, default=-1) + 1, self._about)
         with no_space_is_an_error(self._writer.folder.url):
-            self._open.add(_row(link, visit), visit.exchange)
-        if visit.exchange is not None and visit.exchange.url != link.url:
+            part.add(_row(link, visit), visit.exchange)
+        if visit.exchange and visit.exchange.url != link.url:
             self.held.add_url(visit.exchange.url)
-        if (
-            self._open.n_rows >= self._part_pages
-            or self._open.n_bytes >= PART_BYTES
-            or self._open.seconds >= PART_SECONDS
-        ):
+        if part.n_rows >= self._part_pages or part.n_bytes >= PART_BYTES or part.seconds >= PART_SECONDS:
             self.publish()
 
     def publish(self) -> None:
         """Publish the open part, if there is one, and seal all parts so far as a new generation."""
-        if self._open is not None:
+        if self._open:
             part = self._open.publish(self._writer, self._generation)
             self._open = None
             self._parts[part.index] = part
@@ -114,7 +110,7 @@ class PagesSet:
     @property
     def has_open_part(self) -> bool:
         """Whether a killed run left a part to be published."""
-        return self._recovered is not None
+        return bool(self._recovered)
 
     def seal(self, run: Mapping[str, Any], *, complete: bool) -> PartSet:
         """Write the manifest of all parts. It says that the set is not reproducible, as no crawl is."""
@@ -136,10 +132,13 @@ class PagesSet:
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         columns = ["link_id", "url", "outcome", "final_url"]
+        folder = self._writer.folder
         for part in self._parts.values():
-            with self._writer.folder.open(part.name) as file:
-                yield from pq.ParquetFile(file).iter_batches(columns=columns)
-        if self._recovered is not None and self._recovered.entries:
+            content = folder.read_bytes(part.name)
+            if hashlib.sha256(content).hexdigest() != part.sha256:
+                raise InputError(f"'{folder.location(part.name)}' was altered: SHA-256 isn't the manifest's", REMAKE)
+            yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=columns)
+        if self._recovered and self._recovered.entries:
             rows = [{name: entry.row[name] for name in columns} for entry in self._recovered.entries]
             yield pa.RecordBatch.from_pylist(rows, pa.schema([PAGE.field(name) for name in columns]))
 
@@ -178,7 +177,7 @@ _ELSEWHERE = "write to another folder: another --out, or another `out` in [build
 
 
 def _extent(recovered: Recovered | None) -> tuple[int, int] | None:
-    return None if recovered is None else (recovered.index, recovered.journal_bytes)
+    return (recovered.index, recovered.journal_bytes) if recovered else None
 
 
 def _row(link: QueuedLink, visit: Visit) -> dict[str, Any]:

@@ -119,6 +119,21 @@ def test_an_altered_part_is_rejected_by_readers_and_a_cut_one_fetched_again(
     PartSet.open(str(tmp_path / "pages"), "pages").verify()
 
 
+@pytest.mark.parametrize("place", range(4, 2000, 499))
+def test_altered_rows_are_not_resumed_from(crawl: Any, web: Any, make_links: Any, tmp_path: Path, place: int) -> None:
+    """They say which links have a row, so a link could be lost, or its page asked for again."""
+    links = make_links([web.page(f"/{i}") for i in range(2)])
+    crawl(links)
+    rows = tmp_path / "pages/part-00000.parquet"
+    data = bytearray(rows.read_bytes())
+    data[place % len(data)] ^= 1
+    rows.write_bytes(data)
+    with pytest.raises(InputError, match=r"part-00000\.parquet' was altered"):
+        crawl(links)
+    rows.unlink()
+    assert len(crawl(links)) == 2
+
+
 def test_a_dry_run_sends_and_writes_nothing(settings_for: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
     run = Run.quiet()
     run.dry_run = True
