@@ -27,7 +27,7 @@ CEILINGS = {
     "Python in train/, lines": 8220,
     "Python in app/, lines": 3612,
     "Python in base/, tokens": 53_324,
-    "Python in crawl/, tokens": 59_457,
+    "Python in crawl/, tokens": 59_452,
     "Python in clean/, tokens": 63_449,
     "Python in tokenizer/, tokens": 31_824,
     "Python in shards/, tokens": 16_809,
@@ -37,7 +37,7 @@ CEILINGS = {
     "settings": 139,
     "C++, lines": 9369,
     "tests, lines": 63_094,
-    "benches, lines": 5281,
+    "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -95,7 +95,7 @@ class PagesSet:
             self._open = None
             self._parts[part.index] = part
             self._generation += 1
-            self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
+            self.seal(None, complete=False)
 
     @property
     def local_folder(self) -> Path | None:
@@ -112,7 +112,7 @@ class PagesSet:
         """Whether a killed run left a part to be published."""
         return bool(self._recovered)
 
-    def seal(self, run: Mapping[str, Any], *, complete: bool) -> PartSet:
+    def seal(self, run: Mapping[str, Any] | None, *, complete: bool) -> PartSet:
         """Write the manifest of all parts. It says that the set is not reproducible, as no crawl is."""
         return self._writer.seal(list(self._parts.values()), complete=complete, reproducible=False, run=run)
 
@@ -131,12 +131,12 @@ class PagesSet:
             yield link_keys(rows["link_id"])
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        columns = ["link_id", "url", "outcome", "final_url"]
-        folder = self._writer.folder
+        columns, folder = ["link_id", "url", "outcome", "final_url"], self._writer.folder
         for part in self._parts.values():
-            content = folder.read_bytes(part.name)
-            if hashlib.sha256(content).hexdigest() != part.sha256:
-                raise InputError(f"'{folder.location(part.name)}' was altered: SHA-256 isn't the manifest's", REMAKE)
+            content = folder.read_bytes(part.name)  # once, also from a remote folder
+            if (found := hashlib.sha256(content).hexdigest()) != part.sha256:
+                says = f"SHA-256 {found[:12]}…, the manifest says {part.sha256[:12]}…"
+                raise InputError(f"'{folder.location(part.name)}' was altered: {says}", REMAKE)
             yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=columns)
         if self._recovered and self._recovered.entries:
             rows = [{name: entry.row[name] for name in columns} for entry in self._recovered.entries]
