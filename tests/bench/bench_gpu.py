@@ -84,7 +84,7 @@ def measured(command: Sequence[str], environment: Mapping[str, str], answer: Pat
         log.seek(0)
         said = log.read().split("\n")[-40:]
     seconds = round(time.perf_counter() - began, 1)
-    if seconds >= limit:
+    if child.returncode and seconds >= limit:
         return {"failed": f"it took more than {limit:g} s", "log": said, "row_seconds": limit}
     if child.returncode or not answer.exists():
         reason = next(filter(None, reversed(said)), f"its process ended with {child.returncode}")
@@ -203,7 +203,7 @@ def measure(options: argparse.Namespace) -> None:
             cache = str(Path(folder) / "compiled")  # removed after each row, so that each compiles for itself
             environment = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "TORCHINDUCTOR_CACHE_DIR": cache}
             size, given = "toy" if options.dry_run else "full", (options.nanogpt, options.tokens)
-            words = [name, folder, size, *(str(path or "") for path in given)]
+            words = [folder, size, *(str(path or "") for path in given), name]
             command, answer = [sys.executable, str(HERE / "gpu_rows.py"), *words], Path(folder) / f"{name}.json"
             row = measured(command, {**os.environ, **environment}, answer, limit)
             if limit < most and row["row_seconds"] == limit:

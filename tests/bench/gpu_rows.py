@@ -502,15 +502,15 @@ def resumed(place: Place) -> Row:
 def main() -> None:
     """Measure rows one after the other in this process; write each row's JSON and print it."""
     parser = argparse.ArgumentParser(description="Measure rows. bench_gpu.py starts this program for each of its rows.")
-    parser.add_argument("rows", help="separated by commas")
     parser.add_argument("folder", type=Path, help="where the rows' tokens and results are written")
     parser.add_argument("size", choices=("toy", "full"))
     parser.add_argument("checkout", help="nanoGPT's folder, or nothing")
     parser.add_argument("tokens", help="a token set, or nothing")
+    parser.add_argument("rows", choices=ROWS, nargs="+", metavar="ROW", help=", ".join(ROWS))
     given = parser.parse_args()
     faulthandler.register(signal.SIGUSR1)  # says where a row stands that takes too long
     place = Place(given.folder, given.size == "toy", given.checkout, given.tokens)
-    for name in given.rows.split(","):
+    for name in given.rows:
         function, arguments = ROWS[name]
         answer = globals()[function](place, **arguments)
         (given.folder / f"{name}.json").write_text(json.dumps(answer))

@@ -81,9 +81,7 @@ def test_a_failed_row_is_recorded_and_the_next_is_measured_and_neither_again(
 
 @pytest.mark.slow  # a minute of processes that each import torch
 def test_all_rows_are_measured_at_toy_size(alone: dict[str, str], tmp_path: Path) -> None:
-    names = [
-        name for name in bench_gpu.ROWS if name not in ("124M uncompiled", "124M nanoGPT")
-    ]  # the first is as another
+    names = [name for name in bench_gpu.ROWS if name not in ("124M uncompiled", "124M nanoGPT")]
     rows, said = bench(tmp_path / "out", alone, "--rows", ",".join(names))
     assert {name: row["failed"] for name, row in rows.items() if "failed" in row} == {}
     assert list(rows) == names
