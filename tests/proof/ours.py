@@ -23,7 +23,7 @@ from hosts import running
 from meter import run_measured
 from pyarrow import parquet
 from shape import BATCH_SIZE, CONTEXT, CORPORA, MIXED, N_CHECKPOINTS, N_EMBD, N_HEAD, N_LAYER, STEPS, VOCAB_SIZE
-from verdict import documents, known_hosts, rank
+from verdict import documents, known_hosts, rank, text_facts
 from votes import DUMP
 
 from webtext.tokenizer import Tokenizer
@@ -170,17 +170,17 @@ def union_tokenizer(out: Path, port: int) -> list[dict[str, Any]]:
 
 
 def mixed(out: Path) -> dict[str, int]:
-    """Write a corpus of all our documents of articles, forums and shops, and of manuals, by hash, so that these have the
-    share of characters that they have in theirs. Return its sizes; nothing if theirs has only manuals."""
+    """Write a corpus of all our documents of articles, forums and shops, and of some manuals, by their hash.
+
+    The manuals have the share of its characters that they have in theirs. Returns its sizes; nothing if theirs is all manuals.
+    """
     hosts = known_hosts(out)
-    theirs = Counter[bool]()
-    for url, text in documents(out / CORPORA["theirs"]):
-        theirs[urlsplit(url).netloc in hosts] += len(text)
-    if not theirs[True]:
+    share = text_facts(out / CORPORA["theirs"], hosts)["known_ratio"]
+    if not share:
         return {}
     ours = [(urlsplit(url).netloc in hosts, url, text) for url, text in documents(out / CORPORA["ours"])]
     chosen = [(url, text) for is_known, url, text in ours if is_known]
-    left = sum(len(text) for _, text in chosen) * theirs[False] / theirs[True]
+    left = sum(len(text) for _, text in chosen) * (1 - share) / share
     for _, url, text in sorted((each for each in ours if not each[0]), key=lambda each: rank(each[1])):
         if left >= len(text):
             left -= len(text)

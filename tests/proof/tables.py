@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
@@ -58,7 +57,7 @@ def costs(values: Values) -> Iterator[str]:
     packed = values["our tokens of theirs"]
     found |= {f"{row['name']} of theirs": row for row in (packed if isinstance(packed, list) else packed["rows"])}
     for trainer in ("webtext", "nanogpt"):
-        runs = [row for row in values["training"] if re.match(f"{trainer}-({'|'.join(OWNER)})-", row["name"])]
+        runs = [r for r in values["training"] if r["name"].startswith(f"{trainer}-") and "-mixed-" not in r["name"]]
         if runs:
             found[trainer] = {key: median(run[key] for run in runs) for key in ("seconds", "cpu_seconds", "peak_mib")}
     rows = [["step", "ours: s", "CPU s", "MiB", "theirs: s", "CPU s", "MiB", "CPU, theirs / ours"]]
@@ -106,6 +105,7 @@ def corpora(found: Values) -> Iterator[str]:
     shares = {
         "linked pages that were never fetched": [side["lost_ratio"] for side in sides],
         "sampled documents with another of Jaccard .8 or more": [left["0.8"] for left in lefts],
+        "the same at .95 or more": [left["0.95"] for left in lefts],
         "characters in lines that a fifth of the host's documents share": [side["template_ratio"] for side in sides],
         "characters in documents of articles, forums and shops": [side["known_ratio"] for side in sides],
         "documents with a ¶ of a heading's link": [side["pilcrow_ratio"] for side in sides],
