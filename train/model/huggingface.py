@@ -189,7 +189,7 @@ def _read_config(place: Folder) -> GPT2Config:
 
 
 def _their_config(config: GPT2Config, eot_id: int, kind: str) -> dict[str, Any]:
-    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)  # theirs are 0.1
+    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)  # the default of transformers is 0.1
     sizes = {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
     context = {"n_positions": config.context, "n_ctx": config.context}
     ends = {"bos_token_id": eot_id, "eos_token_id": eot_id}
