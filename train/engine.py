@@ -1,7 +1,7 @@
 """Engine: the part of a run that keeps the model's parameters and computes a step's gradients and held-out losses.
 
 The trainer knows only this interface. `Engine` itself is the plain model in one process, `ParallelModel` (parallel/) is
-split over several processes, and `OffloadedEngine` (offload/) keeps the model on the host.
+split over several processes, and `OffloadedEngine` (offload/) keeps one process's model on the host.
 """
 
 from __future__ import annotations

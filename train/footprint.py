@@ -153,7 +153,7 @@ def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_byte
 
     Estimates aren't exact: if none fits, the least is named.
     """
-    share, offloads = settings.batch_size // shape.n_data, settings.machine.offload is not None
+    share, offloads = settings.batch_size // shape.n_data, settings.machine.offload
     smaller = range(1, settings.accumulation(shape.n_data)[0])
     sizes = [n for n in smaller if share % n == 0 and share // n >= shape.pp]
     # Offloaded, the device never has the entire model, so any size may fit.
@@ -204,8 +204,12 @@ def plan_training(
         what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
         smaller = advice(config, settings, shape, memory_gib * GIB)
         lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
-    if settings.machine.offload is not None:  # everything except activations and logits, and the inputs of each layer
-        inputs = n_microbatches * microbatch * config.context * config.n_embd * number_bytes(settings)
+    if (
+        settings.machine.offload
+    ):  # everything except activations and logits; by one process, the inputs of each layer too
+        inputs = (
+            (shape.size == 1) * n_microbatches * microbatch * config.context * config.n_embd * number_bytes(settings)
+        )
         n_bytes = memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
         lines.append(f"offloaded: {n_bytes / GIB:,.2f} GiB on the host")
     return answer | {"sources": list(map(asdict, sources)), "tokens": settings.total_tokens}, "\n".join(lines)

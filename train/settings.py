@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from webtext.base.config import from_table, options, setting
@@ -17,7 +16,6 @@ from webtext.train.mesh import SCHEDULES as PIPELINE_SCHEDULES
 from webtext.train.mesh import MeshShape, check_microbatches, n_stages
 from webtext.train.shape import GPT2Config
 
-HOST = "host"
 WORDS = {
     "dtype": ("auto", "float32", "bfloat16"),
     "device": ("auto", "cpu", "cuda"),
@@ -116,8 +114,11 @@ class MachineSettings(Checked):
         None, "processes per axis: pp, dp, fsdp, tp, e.g. dp=2,tp=2  [default: all are replicas, dp]", in_recipe=False
     )
     pipeline_schedule: str = setting("1f1b", "schedule of the stages: 1f1b or interleaved", in_recipe=False, flag=False)
-    offload: str | None = setting(
-        None, "where to keep a large model: 'host', or a folder's path with a slash", in_recipe=False, flag=False
+    offload: bool = setting(
+        False,
+        "keep parameters and optimizer on the host, if the device has too little memory",
+        in_recipe=False,
+        flag=False,
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     compile: str = setting("auto", "compile blocks and loss: on, off, or auto (on a GPU)", in_recipe=False, flag=False)
@@ -128,24 +129,14 @@ class MachineSettings(Checked):
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
         shape = self.mesh_shape(1)
-        if self.offload is None:
-            return
-        what = f"offload is '{self.offload}'"
-        if self.offload != HOST and "/" not in self.offload:
-            raise ConfigError(what, "it must be 'host', or a folder's path with a slash: ./rows")
-        if self.compile == "on":
-            raise ConfigError(f"{what}, but compile is 'on': the two exclude each other", "leave one of them out")
-        if shape.size > shape.dp:
-            raise ConfigError(f"{what}, but mesh is '{self.mesh}'", "choose mesh dp=N, or leave out offload")
-
-    @property
-    def offload_folder(self) -> Path | None:
-        """Folder for the files of an offloaded run; None if it has none."""
-        return None if self.offload in (None, HOST) else Path(self.offload)
+        if self.offload and (shape.size > shape.n_data or shape.dp > shape.fsdp == 1):
+            raise ConfigError(f"offload is on, but mesh is '{self.mesh}'", "choose mesh fsdp=N, or leave out offload")
 
     def mesh_shape(self, n_processes: int) -> MeshShape:
-        """Return the mesh of a run of `n_processes` processes: the setting `mesh`, or replicas."""
-        return MeshShape(dp=n_processes) if self.mesh is None else MeshShape.parse(self.mesh)
+        """Return the mesh of a run of `n_processes` processes: the setting `mesh`, or replicas, offloaded shards."""
+        if self.mesh is not None:
+            return MeshShape.parse(self.mesh)
+        return MeshShape(fsdp=n_processes) if self.offload else MeshShape(dp=n_processes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import WindowRules
 from webtext.train.offload.engine import HostOptimizer
-from webtext.train.offload.host import HostMemory, Link
+from webtext.train.offload.host import Link
 from webtext.train.offload.offloaded import OffloadedModel
 from webtext.train.optimizer.optimizer import gradient_norm, make_optimizer, update
 
@@ -64,10 +64,10 @@ class Offloaded:
     """The offloaded engine's step."""
 
     def __init__(self, n_layer: int) -> None:
-        self.model = OffloadedModel(made_model(n_layer), Link(CPU), torch.float32, WindowRules(), None)
+        self.model = OffloadedModel(made_model(n_layer), Link(CPU), torch.float32, WindowRules())
         self.model.group = MICROBATCHES
         parameters = dict(self.model.model.named_parameters())
-        self.optimizer = HostOptimizer(parameters, SETTINGS, HostMemory())
+        self.optimizer = HostOptimizer(parameters, SETTINGS)
 
     def step(self, tokens: list[Tensor]) -> float:
         loss = self.model.forward_backward(tokens)

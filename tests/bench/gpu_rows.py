@@ -288,7 +288,7 @@ def nanogpt(place: Place) -> Row:
 
 def offloaded(place: Place) -> Row:
     """Steps of an offloaded run; for one of them, how long the device computes, the link copies, and both at once."""
-    settings = place.settings("1558M", offload="host", microbatch_size=8, batch_size=64)
+    settings = place.settings("1558M", offload=True, microbatch_size=8, batch_size=64)
     if not place.toy:
         torch.cuda.set_per_process_memory_fraction(
             DEVICE_GIB * 2**30 / torch.cuda.get_device_properties(0).total_memory

@@ -2,7 +2,7 @@
 
 python parallel_child.py RANK WORLD_SIZE FOLDER STEPS LAYERS RUN ...
 
-A RUN is "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT [OPTIMIZER]]]".
+A RUN is "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [OPTIMIZER [offloaded]]]".
 """
 
 from __future__ import annotations
@@ -97,8 +97,9 @@ def main() -> None:
             shape = MeshShape.parse(mesh)
             with torch.device("meta"):
                 model = made_model(int(n_layer), dtype, *how[:1])
-            engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
-            rows = train(engine, int(steps), *how[1:])
+            more = {"schedule": schedule, "offloads": "offloaded" in how}
+            engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], **more)
+            rows = train(engine, int(steps), *how[1:2])
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}
             (folder / f"{run}.{rank}.json").write_text(json.dumps(rows))
 

@@ -95,7 +95,7 @@ def test_the_first_loss_is_that_of_the_weights(
 
 def test_an_offloaded_run_starts_with_the_same_weights(theirs: str, own_tokens: str, tmp_path: Path) -> None:
     train(own_tokens, tmp_path / "plain", SETTINGS, start=theirs)
-    train(own_tokens, tmp_path / "host", changed(SETTINGS, offload="host"), start=theirs)
+    train(own_tokens, tmp_path / "host", changed(SETTINGS, offload=True), start=theirs)
     assert losses(tmp_path / "host") == pytest.approx(losses(tmp_path / "plain"), rel=1e-6)
 
 

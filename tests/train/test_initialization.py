@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import WindowRules
-from webtext.train.distributed import World
 from webtext.train.mesh import MeshShape
 from webtext.train.model.initialization import drawn
 from webtext.train.offload.engine import OffloadedEngine
@@ -94,13 +93,10 @@ def test_a_model_without_memory_has_no_values() -> None:
         assert on_meta().position_embedding.weight.is_meta
 
 
-@pytest.mark.parametrize("folder", [None, "rows"])
-def test_an_offloaded_model_has_the_values_of_the_plain_one(folder: str | None, tmp_path: Any) -> None:
-    place = "host" if folder is None else str(tmp_path / folder)
-    settings = TrainSettings.of(n_layer=6, n_head=2, n_embd=30, context=16, batch_size=2, offload=place, seed=3)
-    engine = OffloadedEngine(
-        on_meta(), settings, WindowRules(), World(0, 1, CPU), torch.bfloat16, drawn(CONFIG, settings.seed)
-    )
+def test_an_offloaded_model_has_the_values_of_the_plain_one() -> None:
+    settings = TrainSettings.of(n_layer=6, n_head=2, n_embd=30, context=16, batch_size=2, offload=True, seed=3)
+    values = drawn(CONFIG, settings.seed)
+    engine = OffloadedEngine(on_meta(), settings, WindowRules(), CPU, torch.bfloat16, values)
     for (name, ours), theirs in zip(engine.parameters.items(), GPT2(CONFIG, 3).parameters(), strict=True):
         assert torch.equal(ours, theirs), name
     tokens_bt = torch.zeros(1, 17, dtype=torch.long)

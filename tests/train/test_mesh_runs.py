@@ -20,7 +20,7 @@ SETTINGS = small(
     learning_rate=1e-3,  # at ten times this, gradients of 12 make 1e-5 of the last bits of float32
     eval_interval=3, eval_windows=5, checkpoint_interval=3, keep_checkpoints=None, document_masks=True, dtype="float32",
 )  # fmt: skip
-OFFLOADED = {"offload": "host"}
+OFFLOADED = {"offload": True}
 RUN = tuple[str, Path, TrainSettings]
 
 
@@ -95,13 +95,13 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(
 
 
 @pytest.mark.slow
-def test_offloaded_replicas_make_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
-    """With masks, and with padding that differs between replicas; each resumes from the other's checkpoint."""
+def test_offloaded_shards_make_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
+    """With masks, and with padding that differs between ranks; each resumes from the other's checkpoint."""
     pads = changed(SETTINGS, document_masks=False, crosses_documents=False)
     train(tokens, tmp_path / "pads alone", pads)
-    replicas = [changed(pads, mesh="dp=2", **OFFLOADED), *(until(step, "dp=2", **OFFLOADED) for step in (3, 6))]
+    shards = [changed(pads, **OFFLOADED), *(until(step, "fsdp=2", **OFFLOADED) for step in (3, 6))]
     outs = [tmp_path / name for name in ("pads", "masks", "masks")]
-    runs = [(tokens, out, settings) for out, settings in zip(outs, replicas, strict=True)]
+    runs = [(tokens, out, settings) for out, settings in zip(outs, shards, strict=True)]
     on_processes(2, tmp_path / "two", runs)
     assert losses(tmp_path / "pads") == pytest.approx(losses(tmp_path / "pads alone"), rel=1e-5, abs=1e-5)
     assert losses(tmp_path / "masks") == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from threading import Barrier
 from typing import Any
 from unittest.mock import patch
 
@@ -67,10 +64,9 @@ def offload(
     window: int = 2,
     group: int = 1,
     rules: WindowRules = WindowRules(),  # noqa: B008 - it is frozen
-    folder: Path | None = None,
     streams: SimulatedDevice | None = None,
 ) -> OffloadedModel:
-    offloaded = OffloadedModel(model, Link(device, streams), dtype, rules, folder)
+    offloaded = OffloadedModel(model, Link(device, streams), dtype, rules)
     offloaded.resize_window(window)
     offloaded.group = group
     return offloaded
@@ -84,10 +80,9 @@ def train_offloaded(
     group: int = 4,
     n: int = 4,
     dtype: torch.dtype | None = None,
-    folder: Path | None = None,
 ) -> list[float]:
     dtype = dtype or next(model.parameters()).dtype
-    offloaded = offload(model, dtype=dtype, window=window, group=group, folder=folder)
+    offloaded = offload(model, dtype=dtype, window=window, group=group)
     ends = [p for name, p in model.named_parameters() if not name.startswith("blocks.")]
     optimizers = {ENDS: adamw(ends)} | {i: adamw(list(block.parameters())) for i, block in enumerate(model.blocks)}
     losses = []
@@ -111,34 +106,6 @@ def test_losses_and_parameters_are_those_of_the_complete_model(window: int, grou
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("group", [1, 2])
-def test_replicas_that_average_gradients_on_the_device_have_the_complete_steps(group: int) -> None:
-    """Two replicas, a thread each; they exchange each group's sums before these leave the device."""
-    whole = made_model(3)
-    expected = sum(whole.loss(b[:, :-1], b[:, 1:]) / 8 for b in batches(0, 8))
-    expected.backward()
-    models, at_the_row, given = [made_model(3), made_model(3)], Barrier(2, timeout=600), {}
-
-    def step(rank: int) -> float:
-        def average(sums: Tensor) -> None:
-            given[rank] = sums.clone()
-            at_the_row.wait()
-            mean = (given[0] + given[1]) / 2
-            at_the_row.wait()
-            sums.copy_(mean)
-
-        replica = offload(models[rank], dtype=torch.float64, group=group)
-        replica.average = average
-        return float(replica.forward_backward(batches(0, 8)[4 * rank : 4 * rank + 4]))
-
-    with ThreadPoolExecutor(2) as threads:
-        losses = list(threads.map(step, range(2)))
-    assert sum(losses) / 2 == pytest.approx(float(expected.detach()), rel=1e-12)
-    for ours, others, theirs in zip(models[0].parameters(), models[1].parameters(), whole.parameters(), strict=True):
-        assert torch.equal(ours.grad, others.grad)
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-12)
-
-
 def small_model() -> GPT2:
     return GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=WIDTH, context=CONTEXT, vocab_size=250))
 
@@ -160,11 +127,6 @@ def test_the_gradient_of_a_group_is_that_of_its_loss_by_a_finite_difference() ->
     weight.data[5, 7] += 1e-5
     offloaded.refresh(1)
     assert (float(offloaded.forward_backward(batches(0))) - before) / 1e-5 == pytest.approx(slope, rel=1e-3)
-
-
-def test_files_contain_what_memory_contains(tmp_path: Path) -> None:
-    in_memory = train_offloaded(made_model(3), 3)
-    assert train_offloaded(made_model(3), 3, folder=tmp_path) == in_memory
 
 
 def test_masks_and_padding_are_those_of_the_training_loss() -> None:

@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.train import GPT2, TrainSettings
 from webtext.train.data.windows import WindowRules
-from webtext.train.distributed import World
 from webtext.train.model.initialization import drawn
 from webtext.train.offload import host as module
 from webtext.train.offload.engine import OffloadedEngine
@@ -32,7 +31,7 @@ def counted(
     n_layer: int = 2, n_steps: int = 2, *, masks: bool = False, pads: bool = False, **changes: object
 ) -> SimulatedDevice:
     """Steps of the engine, and what the trainer does around them (`run/trainer.py`)."""
-    settings = TrainSettings.of(n_layer=n_layer, offload="host", **{**SHAPE, **changes})
+    settings = TrainSettings.of(n_layer=n_layer, offload=True, **{**SHAPE, **changes})
     config = settings.config(250)
     with META:
         model = GPT2(config)
@@ -43,8 +42,8 @@ def counted(
         patch.object(torch, "get_device_module", lambda _: device),
         patch.object(Reading, "read", lambda _: FINE),
     ):
-        rules, world = WindowRules(masks, pads, eot_id=7), World(0, 1, META)
-        engine = OffloadedEngine(model, settings, rules, world, torch.bfloat16, drawn(config, 0))
+        rules = WindowRules(masks, pads, eot_id=7)
+        engine = OffloadedEngine(model, settings, rules, META, torch.bfloat16, drawn(config, 0))
         optimizer = engine.make_optimizer(settings)
         set_learning_rate(optimizer, 1e-3)
         for _ in range(n_steps):

@@ -1,4 +1,4 @@
-"""`train run` with `offload`: the numbers, files and errors of a plain run, with the model on the host or in files."""
+"""`train run` with `offload`: the numbers, files and errors of a plain run, with the model on the host."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from small_runs import small, timeless, train
 from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train.checkpoint.saver import CheckpointSaver
-from webtext.train.offload.engine import OffloadedEngine, check_folder
+from webtext.train.offload.engine import OffloadedEngine
 from webtext.train.offload.offloaded import OffloadedModel
 
 PLAIN = small(
     n_layer=3, n_head=2, context=32, microbatch_size=4, steps=6, warmup_steps=2, learning_rate=1e-2,
     eval_interval=3, eval_windows=8, checkpoint_interval=3, dtype="float32",
 )  # fmt: skip
-OFFLOADED = changed(PLAIN, offload="host")
+OFFLOADED = changed(PLAIN, offload=True)
 
 
 def last_tensors(out: Path) -> dict[str, torch.Tensor]:
@@ -61,11 +61,8 @@ def test_an_offloaded_run_is_the_plain_run(
 ) -> None:
     """To the bit, except for sums over a group's microbatches, where the shared embedding's differ."""
     monkeypatch.setattr("webtext.train.run.guard.MIN_UPDATES", 4)
-    folder = str(tmp_path / "rows")
     train(tokens, tmp_path / "plain", changed(PLAIN, **changes))
     train(tokens, tmp_path / "host", changed(OFFLOADED, **changes))
-    train(tokens, tmp_path / "files", changed(OFFLOADED, **changes, offload=folder))
-    assert_same_runs(tmp_path / "files", tmp_path / "host")
     if "microbatch_size" not in changes:
         assert_same_runs(tmp_path / "host", tmp_path / "plain")
     else:
@@ -73,7 +70,6 @@ def test_an_offloaded_run_is_the_plain_run(
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     if "spike_sigmas" in changes:
         assert any("skipped" in row for row in timeless(tmp_path / "host"))
-    assert list(Path(folder).iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -113,39 +109,27 @@ def test_a_checkpoint_resumes_offloaded_or_plain(tokens: str, tmp_path: Path) ->
     assert_same_runs(tmp_path / "parts", tmp_path / "whole")
 
 
-def test_a_killed_run_leaves_no_files_and_resumes(tokens: str, tmp_path: Path) -> None:
-    settings = changed(OFFLOADED, offload=str(tmp_path / "rows"), steps=3000, checkpoint_interval=3)
+def test_a_killed_run_resumes(tokens: str, tmp_path: Path) -> None:
+    settings = changed(OFFLOADED, steps=3000, checkpoint_interval=3)
     run = json.dumps([(tokens, str(tmp_path / "killed"), all_settings(settings))])
     child = subprocess.Popen([sys.executable, small_runs.__file__, "0", "1", str(tmp_path), run])
     while child.poll() is None and not list((tmp_path / "killed").glob("checkpoints/step-*")):
         time.sleep(0.05)
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
-    assert list((tmp_path / "rows").iterdir()) == []
     reached = int(max((tmp_path / "killed/checkpoints").glob("step-*")).name.removeprefix("step-"))
     stop = reached + 3
     train(tokens, tmp_path / "killed", changed(settings, stop_at_step=stop))
-    train(tokens, tmp_path / "whole", changed(settings, offload=None, stop_at_step=stop))
+    train(tokens, tmp_path / "whole", changed(settings, offload=False, stop_at_step=stop))
     assert_same_runs(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_what_excludes_offloading_is_rejected_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    in_file = changed(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
-    with pytest.raises(MachineError, match=r"file/rows' can't store [0-9,]+ bytes of an offloaded model"):
-        check_folder(in_file)
-    for changes, said in {
-        ("mesh", "fsdp=2"): "offload is 'host', but mesh is 'fsdp=2'",
-        ("mesh", "dp=2,tp=2"): "but mesh is 'dp=2,tp=2'",
-        ("mesh", "pp=2"): "but mesh is 'pp=2'",
-        ("compile", "on"): "offload is 'host', but compile is 'on'",
-        ("offload", "hots"): "offload is 'hots'\nit must be 'host', or a folder's path with a slash",
-    }.items():
-        with pytest.raises(ConfigError, match=said):
-            changed(OFFLOADED, **dict([changes]))
-    with pytest.raises(MachineError, match="can't store "):
-        train(tokens, tmp_path / "model", in_file)
-    assert not (tmp_path / "model").exists()
+@pytest.mark.parametrize("mesh", ["dp=2", "fsdp=2,tp=2", "pp=2"])
+def test_processes_that_offload_have_shards(mesh: str) -> None:
+    with pytest.raises(ConfigError, match=f"offload is on, but mesh is '{mesh}'\nchoose mesh fsdp=N"):
+        changed(OFFLOADED, mesh=mesh)
+    assert changed(OFFLOADED, mesh="dp=2,fsdp=2").machine.mesh_shape(4).fsdp == 2
+    assert OFFLOADED.machine.mesh_shape(4).fsdp == 4
 
 
 def test_a_device_too_small_for_two_layers_is_an_error_with_a_remedy(

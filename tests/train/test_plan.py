@@ -76,7 +76,7 @@ def test_a_text_that_is_repeated_to_no_use_is_told(tokens: str, capsys: pytest.C
 
 def test_an_offloaded_run_is_planned_by_its_host_memory() -> None:
     """16 bytes per parameter in float32, and each layer's input, by hand."""
-    settings = TrainSettings.of(**SMALL, batch_size=4, microbatch_size=2, offload="host", dtype="float32")
+    settings = TrainSettings.of(**SMALL, batch_size=4, microbatch_size=2, offload=True, dtype="float32")
     n = 50_304 * 32 + 16 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
     expected = (16 * n + 2 * 2 * 2 * 16 * 32 * 4) / GIB
     assert plan_training(settings)[1].endswith(f"\noffloaded: {expected:,.2f} GiB on the host")

@@ -27,7 +27,7 @@ from webtext.train.checkpoint import checkpoint as checkpoints
 from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.checkpoint.storage import shards_of, share_of, write_pieces
 from webtext.train.distributed import HANG_TIMEOUT, World
-from webtext.train.host_memory import HostMemory
+from webtext.train.host_memory import host_zeros
 from webtext.train.shape import GPT2Config
 
 
@@ -123,10 +123,9 @@ class CheckpointSaver:
 
     def _copied(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return copies in host memory, after which the tensors may change. On a GPU the run isn't held up by them."""
-        memory = HostMemory(pins=self._ready is not None)
         for key, piece in pieces.items():
             if key not in self._buffers:
-                self._buffers[key] = memory.zeros(piece.shape, piece.dtype, linked=True)
+                self._buffers[key] = host_zeros(piece.shape, piece.dtype, pinned=self._ready is not None)
         copies = {key: self._buffers[key] for key in pieces}
         if self._ready is None:
             for key, piece in pieces.items():  # by numpy, because torch would start a second pool of threads

@@ -69,7 +69,7 @@ class WindowRules:
         """
         share, slopes = share.to(loss.dtype), [gradient for gradient in gradients if gradient is not None]
         if self.pads and slopes:  # a mean over the targets of the entire step, not of each microbatch
-            torch._foreach_mul_(slopes, (1 / share).to(slopes[0].dtype))
+            torch._foreach_mul_(slopes, (1 / share).to(slopes[0]))
         return loss / share
 
 

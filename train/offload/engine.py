@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,6 @@ from torch.optim import Optimizer
 from webtext.train.data.windows import WindowRules, Windows, total_loss
 from webtext.train.distributed import World
 from webtext.train.engine import Engine
-from webtext.train.host_memory import HostMemory
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, initialize
 from webtext.train.offload.host import Link
@@ -31,16 +29,20 @@ INPUTS_PER_MICROBATCH = 3
 
 
 class OffloadedEngine(Engine):
-    """One process, or one of several replicas, each with its own device and host memory. `model` has no values yet."""
+    """The Engine of one process; several are `ParallelModel`'s. `model` has no values yet."""
 
     def __init__(
-        self, model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype, values: Values
+        self,
+        model: GPT2,
+        settings: TrainSettings,
+        rules: WindowRules,
+        device: torch.device,
+        dtype: torch.dtype,
+        values: Values,
     ) -> None:
-        self.model, self.rules, self.world, self.device = model, rules, world, world.device
-        self.data_rank, self.n_data = world.rank, world.size
-        self.folder = settings.machine.offload_folder
+        self.model, self.rules, self.device = model, rules, device
         microbatch, n = settings.accumulation(self.n_data)
-        self.offloaded = OffloadedModel(model, Link(self.device), dtype, rules, self.folder)
+        self.offloaded = OffloadedModel(model, Link(device), dtype, rules)
         self.offloaded.group = n
         initialize(model, values)
         self.parameters_changed()
@@ -51,7 +53,6 @@ class OffloadedEngine(Engine):
             allowed = torch.cuda.get_per_process_memory_fraction(self.device)
             capacity = int(USED_RATIO * allowed * torch.cuda.get_device_properties(self.device).total_memory)
             fit(self.offloaded, tokens_bt, n, capacity, lambda: torch.cuda.max_memory_reserved(self.device))
-            self.offloaded.group = min(world.gather(self.offloaded.group))  # each group's gradients are averaged
         self._norms: dict[str, Tensor] = {}
         self.updates_early = (  # if nothing depends on the complete gradient
             settings.optimizer.max_grad_norm is None and settings.optimizer.spike_sigmas is None
@@ -62,20 +63,13 @@ class OffloadedEngine(Engine):
         batches = list(microbatches)
         shares = (self.rules.counted_share(tokens_bt[:, :-1]) for tokens_bt in batches)
         share: Tensor = sum(shares, torch.zeros((), device=self.device)) / n_microbatches
-        if self.n_data > 1:
-            share = self.world.sum(share.double()) / self.n_data
         if self.rules.pads:
             self._share = Reading(share[None])  # the host's thread scales gradients by it, long after it is known
-        loss = self.offloaded.forward_backward(batches)
-        if self.n_data > 1:
-            loss = self.world.sum(loss.double()) / self.n_data
-        return loss / share
+        return self.offloaded.forward_backward(batches) / share
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         self.offloaded.on_gradients = self._on_gradients
-        if self.n_data > 1:
-            self.offloaded.average = lambda sums: self.world.sum(sums).div_(self.n_data)
-        self._optimizer = HostOptimizer(self.parameters, settings, HostMemory(folder=self.folder))
+        self._optimizer = HostOptimizer(self.parameters, settings)
         return self._optimizer
 
     def gradient_norm(self) -> Tensor:
@@ -100,7 +94,7 @@ class OffloadedEngine(Engine):
         return tensor
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        return total_loss(self.offloaded, windows, batch_size, self.world, rules=self.rules)
+        return total_loss(self.offloaded, windows, batch_size, World(0, 1, self.device), rules=self.rules)
 
     def _on_gradients(self, layer: int, row: Tensor) -> None:
         """Compute the norms of a layer's gradients, which are the same bits in all processes, and update.
@@ -139,12 +133,6 @@ def fit(model: OffloadedModel, tokens_bt: torch.Tensor, n: int, capacity: int, p
     model.resize_window(2 + free // model.layers.copies[0].nbytes)
 
 
-def check_folder(settings: TrainSettings) -> None:
-    """Raise MachineError if the folder of an offloaded run can't store files, before anything is written."""
-    if settings.machine.offload_folder is not None:
-        HostMemory(folder=settings.machine.offload_folder).zeros((1,), torch.float32)
-
-
 def layer_of(name: str) -> int:
     """Return the layer of a parameter, given its name; `ENDS` for those outside of layers."""
     kind, _, rest = name.partition(".")
@@ -152,13 +140,11 @@ def layer_of(name: str) -> int:
 
 
 class HostOptimizer(Together):
-    """A run's optimizer that consists of one for each layer, `of_layer`, with state in `memory`."""
+    """A run's optimizer that consists of one for each layer, `of_layer`."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], settings: TrainSettings, memory: HostMemory) -> None:
+    def __init__(self, parameters: Mapping[str, nn.Parameter], settings: TrainSettings) -> None:
         of_layers: dict[int, dict[str, nn.Parameter]] = {}
         for name, parameter in parameters.items():
             of_layers.setdefault(layer_of(name), {})[name] = parameter
-
-        how: Any = {"zeros_like": lambda like: memory.zeros(like.shape, like.dtype)}
-        self.of_layer = {i: make_optimizer(own, settings, **how) for i, own in of_layers.items()}
+        self.of_layer = {i: make_optimizer(own, settings) for i, own in of_layers.items()}
         super().__init__(*(part for one in self.of_layer.values() for part in getattr(one, "parts", (one,))))

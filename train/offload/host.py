@@ -1,7 +1,7 @@
 """An offloaded model on the host, and the rows that travel between it and the device.
 
-For each layer there are a row of parameters and one of gradients, in memory or in files. They travel on a stream for each
-direction next to the one that computes. Copies and computing are ordered by events, one for each row, and nothing waits
+For each layer there are a row of parameters and one of gradients. They travel on a stream for each direction next to
+the one that computes. Copies and computing are ordered by events, one for each row, and nothing waits
 for all of a stream. On a CPU, whose streams do nothing (`torch.cpu`), a copy is made at once. Memory of the device
 belongs to the current stream. It needs no `record_stream`, which keeps freed blocks while the host runs ahead: the
 current stream waits for a copy's event before it drops or changes the source.
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from webtext.train.host_memory import HostMemory
+from webtext.train.host_memory import host_zeros
 
 _ALIGNMENT = 128  # elements: full cache lines, and full tiles of a GPU's matrix units, in every dtype
 
@@ -32,7 +32,7 @@ class HostLayers:
     is computed in; it is `parameters` itself if the dtype is the same.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], dtype: torch.dtype, memory: HostMemory) -> None:
+    def __init__(self, modules: Sequence[nn.Module], dtype: torch.dtype, link: Link) -> None:
         self.n_layers = len(modules)
         self._places: list[tuple[str, torch.Size, slice]] = []
         end = 0
@@ -41,9 +41,9 @@ class HostLayers:
             end = math.ceil((end + parameter.numel()) / _ALIGNMENT) * _ALIGNMENT
         self.n_elements = end
         own, shape = next(modules[0].parameters()).dtype, (self.n_layers, end)
-        self.parameters = memory.zeros(shape, own, linked=dtype == own)
-        self.gradients = memory.zeros(shape, own)
-        self.copies = self.parameters if dtype == own else memory.zeros(shape, dtype, linked=True)
+        self.gradients = torch.zeros(shape, dtype=own)
+        self.copies = link.host_zeros(shape, dtype)
+        self.parameters = self.copies if dtype == own else torch.zeros(shape, dtype=own)
         for i, module in enumerate(modules):
             values, slopes = self.views(self.parameters[i]), self.views(self.gradients[i])
             for name, parameter in module.named_parameters():
@@ -79,6 +79,9 @@ class Link:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def host_zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return host_zeros(shape, dtype, pinned=self.device.type == "cuda")
 
     def now(self) -> Event:
         """Return an event after all work that is queued on the current stream."""
@@ -167,10 +170,10 @@ class GradientRows:
     that was computed in `dtype` loses nothing by that.
     """
 
-    def __init__(self, layers: HostLayers, link: Link, dtype: torch.dtype, memory: HostMemory, n_rows: int) -> None:
+    def __init__(self, layers: HostLayers, link: Link, dtype: torch.dtype, n_rows: int) -> None:
         self._layers, self._link = layers, link
         shape, own = (layers.n_elements,), layers.gradients.dtype
-        rows = [(link.empty(shape, dtype), memory.zeros(shape, dtype, linked=True)) for _ in range(n_rows)]
+        rows = [(link.empty(shape, dtype), link.host_zeros(shape, dtype)) for _ in range(n_rows)]
         self._rows = deque(_Gradients(*row, link.now(), link.host.submit(lambda: None)) for row in rows)
         self._sums = None if dtype == own else link.empty(shape, own)
 
@@ -180,17 +183,10 @@ class GradientRows:
         return self._layers.views((self._rows[0].sent if self._sums is None else self._sums).zero_())
 
     @torch.no_grad()
-    def send(
-        self, layer: int, *, adds: bool, then: OnGradients | None, average: Callable[[Tensor], object] | None
-    ) -> None:
-        """Send the sums to a layer's row on the host, replacing it or added to it; `then` is called with that.
-
-        `average` changes them before that, on the device.
-        """
+    def send(self, layer: int, *, adds: bool, then: OnGradients | None) -> None:
+        """Send the sums to a layer's row on the host, replacing it or added to it; `then` is called with that."""
         row = self._rows[0]
         self._rows.rotate(-1)
-        if average is not None:
-            average(row.sent if self._sums is None else self._sums)
         if self._sums is not None:
             row.sent.copy_(self._sums)
         row.taken.result()

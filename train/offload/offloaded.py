@@ -22,7 +22,6 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -30,7 +29,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from webtext.train.data.windows import WindowRules
-from webtext.train.host_memory import HostMemory
 from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
 from webtext.train.offload.host import Event, GradientRows, HostLayers, Link, MovingWindow, OnGradients
@@ -48,21 +46,17 @@ class OffloadedModel:
     """Microbatches for which a layer is computed while it is loaded."""
     on_gradients: OnGradients | None = None
     """Called for each layer of a step, always in the same order."""
-    average: Callable[[Tensor], object] | None = None
-    """Replaces a group's sums of a layer's gradients, on the device, by their mean over replicas."""
 
-    def __init__(self, model: GPT2, link: Link, dtype: torch.dtype, rules: WindowRules, folder: Path | None) -> None:
+    def __init__(self, model: GPT2, link: Link, dtype: torch.dtype, rules: WindowRules) -> None:
         self.model, self.dtype, self.rules, self._link = model, dtype, rules, link
-        pins = link.device.type == "cuda"
-        self._memory, passing = HostMemory(pins=pins, folder=folder), HostMemory(pins=pins)
         ends = nn.ModuleDict({name: getattr(model, name) for name in NAMES})  # on the device during the complete step
-        self.layers = HostLayers(list(model.blocks), dtype, self._memory)
-        self.ends = HostLayers([ends], dtype, self._memory)
+        self.layers = HostLayers(list(model.blocks), dtype, link)
+        self.ends = HostLayers([ends], dtype, link)
         self._ends = Ends(model.config)
         self._ends.is_compiled = model.is_compiled  # the loss; layers run as they are
         self._template = self._ends.blocks[0]
-        self._gradients = GradientRows(self.layers, link, dtype, passing, n_rows=2)
-        self._ends_gradients = GradientRows(self.ends, link, dtype, passing, n_rows=1)
+        self._gradients = GradientRows(self.layers, link, dtype, n_rows=2)
+        self._ends_gradients = GradientRows(self.ends, link, dtype, n_rows=1)
         self._updates: dict[int, Future[None]] = {}
         self.resize_window(2)
         self._inputs = torch.empty(0)
@@ -114,7 +108,7 @@ class OffloadedModel:
         inputs_bt = [tokens_bt[:, :-1] for tokens_bt in batches]
         shape = (self.layers.n_layers, self.group, *inputs_bt[0].shape, self.model.config.n_embd)
         if self._inputs.shape != shape:
-            self._inputs = self._memory.zeros(shape, self.dtype, linked=True)
+            self._inputs = self._link.host_zeros(shape, self.dtype)
         parameters = {name: view.requires_grad_() for name, view in self._begin().items()}
         sums = self._ends_gradients.begin()
         x = self._forward(parameters, inputs_bt)
@@ -125,7 +119,7 @@ class OffloadedModel:
             loss = functional_call(self._ends, parameters, arguments) / n_all
             losses.append(loss.detach())
             x[i] = _add_gradients(loss, None, x_btc, parameters, sums)
-        how: dict[str, Any] = {"adds": adds, "then": self.on_gradients if ends else None, "average": self.average}
+        how: dict[str, Any] = {"adds": adds, "then": self.on_gradients if ends else None}
         self._backward(x, inputs_bt, how)
         for i, tokens_bt in enumerate(inputs_bt):
             x_btc = functional_call(self._ends, parameters, (self._ends.embed, tokens_bt))

@@ -29,7 +29,7 @@ RMS_OF_ADAMW = 0.2  # root mean square of the entries of AdamW's updates, divide
 
 
 class _Stack(NamedTuple):
-    """Matrices of equal shape that are split alike; `whole` is one of them, a DTensor if this process has a piece."""
+    """Matrices of equal shape that are split alike; `whole` is like one of them, a DTensor if this process has a piece."""
 
     matrices: list[nn.Parameter]
     whole: Tensor
@@ -39,7 +39,7 @@ class Muon(torch.optim.SGD):
     """A step of torch's fused SGD that takes the orthogonalized updates for gradients.
 
     It obeys `grad_scale` and `found_inf`, as torch's fused optimizers do. `stored` returns a DTensor for a matrix of which
-    this process has a piece; `zeros_like` allocates the momentum.
+    this process has a piece.
     """
 
     def __init__(
@@ -48,12 +48,11 @@ class Muon(torch.optim.SGD):
         group: Mapping[str, Any],
         *,
         stored: Callable[[str, Tensor], Tensor],
-        zeros_like: Callable[[Tensor], Tensor],
     ) -> None:
         stacks: dict[Any, _Stack] = {}
         groups: dict[float, dict[str, Any]] = {}
         for name, parameter in parameters.items():
-            whole = stored(name, parameter.detach())
+            whole = stored(name, torch.empty_like(parameter, device="meta"))
             placements = getattr(whole, "placements", None)
             stacks.setdefault((whole.shape, placements), _Stack([], whole)).matrices.append(parameter)
             size = RMS_OF_ADAMW * math.sqrt(max(whole.shape))  # of the update; SGD multiplies the decay by it, too
@@ -62,7 +61,7 @@ class Muon(torch.optim.SGD):
         super().__init__(list(groups.values()), fused=True)
         self._stacks = list(stacks.values())
         self._matrices = [matrix for stack in self._stacks for matrix in stack.matrices]
-        self._momentum = zeros_like(self._matrices[0].detach().new_empty(sum(p.numel() for p in self._matrices)))
+        self._momentum = self._matrices[0].detach().new_zeros(sum(p.numel() for p in self._matrices))
         for matrix, buffer in zip(self._matrices, self._unpacked(self._momentum), strict=True):
             self.state[matrix]["momentum_buffer"] = buffer
         self.grad_scale: Tensor | None = self._momentum.new_ones(())

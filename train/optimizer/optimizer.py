@@ -42,11 +42,10 @@ def make_optimizer(
     parameters: Mapping[str, nn.Parameter],
     settings: TrainSettings,
     stored: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor,
-    zeros_like: Callable[[Tensor], Tensor] = torch.zeros_like,
 ) -> torch.optim.Optimizer:
     """Return a run's optimizer for parameters, by their names. Call `set_learning_rate` before every step.
 
-    `stored` is that of an Engine; `zeros_like` allocates the state, and is called with tensors of its shape and dtype.
+    `stored` is that of an Engine.
     """
     chosen, decay = settings.optimizer, settings.optimizer.weight_decay
     hidden = {name: p for name, p in parameters.items() if p.dim() >= 2 and "embedding" not in name}
@@ -58,12 +57,12 @@ def make_optimizer(
     ]
     adamw = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=BETAS, fused=True)
     for p in rest:
-        moments = {kind: zeros_like(p.detach()) for kind in ("exp_avg", "exp_avg_sq")}
+        moments = {kind: torch.zeros_like(p.detach()) for kind in ("exp_avg", "exp_avg_sq")}
         adamw.state[p] = {"step": torch.zeros((), device=p.device), **moments}
     if not by_muon:
         return adamw
     ratio = (chosen.muon_learning_rate or settings.learning_rate) / settings.learning_rate
-    muon = Muon(by_muon, {"weight_decay": decay, "rate_ratio": ratio}, stored=stored, zeros_like=zeros_like)
+    muon = Muon(by_muon, {"weight_decay": decay, "rate_ratio": ratio}, stored=stored)
     optimizer = Together(adamw, muon)
     set_learning_rate(optimizer, settings.learning_rate)
     return optimizer

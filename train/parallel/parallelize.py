@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed import new_subgroups_by_enumeration
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.optim import Optimizer
 
 from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.distributed import HANG_TIMEOUT
@@ -40,7 +41,7 @@ class ParallelModel(Engine):
     """The Engine of one process of a mesh. Every process makes one, and all call the same methods.
 
     `model` is on the meta device. Memory is allocated only for this process's shards, and their initial values come from
-    one full parameter at a time.
+    one full parameter at a time. If it `offloads`, FSDP2 keeps the shards on the host, where they are updated.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class ParallelModel(Engine):
         rules: WindowRules,
         schedule: str = "1f1b",
         values: Values | None = None,
+        offloads: bool = False,
     ) -> None:
+        self.offloads, self._home = offloads, torch.device("cpu") if offloads else device
         self.shape, self.device, self.dtype, self.rules, self.schedule = shape, device, dtype, rules, schedule
         self.mesh = mesh = shape.build(device.type)
         self.n_data, fsdp_rank = shape.n_data, mesh.get_local_rank("fsdp")
@@ -70,7 +73,7 @@ class ParallelModel(Engine):
                 split_tensors(stage.model, stage.tensor_group)
             if shape.fsdp > 1:
                 self._shard(stage)
-            stage.to_empty(device=device)
+            stage.to_empty(device=self._home)
             for name, parameter in stage.model.named_parameters():
                 self._fill(name, parameter, values(name, shapes[name]))
         named = (stage.model.named_parameters() for stage in self.stages.values())
@@ -78,9 +81,8 @@ class ParallelModel(Engine):
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
         split = ("tp", "dp", "fsdp")  # in this order: FSDP2 shards the parts that tensor parallel made
         ranks = mesh["dp", "fsdp", "tp"].mesh.permute(2, 0, 1).contiguous()
-        self._stored_mesh = DeviceMesh.from_group(
-            list(map(mesh.get_group, split)), device.type, ranks, mesh_dim_names=split
-        )
+        groups, kinds = list(map(mesh.get_group, split)), {device.type, self._home.type}
+        self._stored_on = {kind: DeviceMesh.from_group(groups, kind, ranks, mesh_dim_names=split) for kind in kinds}
         self._pipelines: dict[tuple[bool, int], Pipeline] = {}
         self._tied_pair: distributed.ProcessGroup | None = None  # of the ranks with the tied weight's two copies
         if shape.pp > 1:
@@ -94,12 +96,18 @@ class ParallelModel(Engine):
         with an axis of replicas, even of one, it sums the shards of several passes in one operation per block.
         """
         n_bytes = sum(p.numel() for p in stage.parameters()) * self.dtype.itemsize
-        self._regathers = self.shape.pp == 1 and n_bytes > LARGEST_GATHERED
+        self._regathers = self.shape.pp == 1 and (n_bytes > LARGEST_GATHERED or self.offloads)
         policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=next(stage.parameters()).dtype)
+        pins = self.device.type == "cuda"
+        where = CPUOffloadPolicy(pin_memory=pins) if self.offloads else OffloadPolicy()
         for module in (*stage.model.blocks.children(), stage):
             reshards = self._regathers and module is not stage  # with whose own parameters the backward pass begins
             sharded = fully_shard(
-                module, mesh=self.mesh["dp", "fsdp"], mp_policy=policy, reshard_after_forward=reshards
+                module,
+                mesh=self.mesh["dp", "fsdp"],
+                mp_policy=policy,
+                offload_policy=where,
+                reshard_after_forward=reshards,
             )
             sharded.set_force_sum_reduction_for_comms(True)  # NCCL's mean over one replica may be wrong
 
@@ -202,12 +210,15 @@ class ParallelModel(Engine):
         n = self.shape.dp * (self.shape.tp if split_axis(name) is None else 1)
         return 2 * n if name == TOKEN_EMBEDDING and self._tied_pair is not None else n
 
+    def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
+        super().update(optimizer, max_norm, norm.to(self._home), fault.to(self._home))
+
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the DTensor whose local shard is `tensor`."""
+        """Return the DTensor whose local shard is `tensor`; one without values is of a device's mesh, which Muon moves on."""
         axis, shape = split_axis(name), self._shapes[name]
         return DTensor.from_local(
             tensor.detach(),
-            self._stored_mesh,
+            self._stored_on[self.device.type if tensor.is_meta else tensor.device.type],
             (Replicate() if axis is None else Shard(axis), Replicate(), Shard(0)),
             run_check=False,
             shape=shape,

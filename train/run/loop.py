@@ -115,7 +115,6 @@ def _train(
         import torch
 
         from webtext.train.distributed import join_world
-        from webtext.train.offload.engine import check_folder
         from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
         from webtext.train.run.trainer import Trainer
 
@@ -132,7 +131,6 @@ def _train(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; it costs 24 MiB, no speed
     torch.use_deterministic_algorithms(settings.machine.deterministic)
     with join_world(settings.device) as world:
-        check_folder(settings)
         console = run.console if world.is_main else Console("quiet")
         checkpoint = _checkpoint_of_all_processes(model_dir, world, console)
         given, values = given_weights(start, settings, sources[0], checkpoint, world, console)

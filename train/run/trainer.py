@@ -53,17 +53,26 @@ def make_engine(
     model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype, values: Values
 ) -> Engine:
     """Return the engine for `model`, which gets its `values` there: this process trains all of it, or a part of it."""
-    if settings.machine.offload is not None:
+    machine = settings.machine
+    if world.size == 1 and machine.offload:
         from webtext.train.offload.engine import OffloadedEngine
 
-        return OffloadedEngine(model, settings, rules, world, dtype, values)
+        return OffloadedEngine(model, settings, rules, world.device, dtype, values)
     if world.size == 1:
         initialize(model.to_empty(device=world.device), values)
         return Engine(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
 
-    shape, how = settings.machine.mesh_shape(world.size), settings.machine.pipeline_schedule
-    engine = ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=how, values=values)
+    engine = ParallelModel(
+        model,
+        machine.mesh_shape(world.size),
+        world.device,
+        dtype=dtype,
+        rules=rules,
+        schedule=machine.pipeline_schedule,
+        values=values,
+        offloads=machine.offload,
+    )
     for group in engine.mesh.get_all_groups():
         group.set_timeout(HANG_TIMEOUT)  # torch's own: 10 minutes with NCCL, 30 with gloo
     return engine
@@ -96,7 +105,7 @@ class Trainer:
             model = GPT2(config)
         model.activation_checkpointing = machine.activation_checkpointing
         model.is_compiled = compiles(machine.compile, world.device, console.say)
-        is_compiled = model.is_compiled and machine.offload is None  # offloaded, the loss alone is
+        is_compiled = model.is_compiled and not (machine.offload and world.size == 1)  # there the loss alone is
         if is_compiled:
             compile_model(model)
         dtype = compute_dtype(settings.dtype, world.device, config.n_embd)
@@ -116,7 +125,7 @@ class Trainer:
                 self.held_out.append((source.name, windows, part))
         self.guard = Guard(settings)
         self.record = Record(config, world, console, environment(settings, world, dtype, compiled=is_compiled))
-        keep, copies = settings.checkpoint.keep_checkpoints, machine.offload is None
+        keep, copies = settings.checkpoint.keep_checkpoints, not machine.offload
         self.saver = CheckpointSaver(model_dir, world, keep=keep, copies=copies, published=published)
         self.step = 0
 
@@ -274,5 +283,5 @@ def environment(settings: TrainSettings, world: World, dtype: torch.dtype, *, co
         "threads": torch.get_num_threads(),
         "compiled": compiled,
         "deterministic": machine.deterministic,
-        **({} if machine.offload is None else {"offload": machine.offload}),
+        "offload": machine.offload,
     }
