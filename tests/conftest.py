@@ -118,9 +118,6 @@ n_layer = 2
 n_head = 2
 n_embd = 64
 
-[train.machine]
-threads = 1
-
 [train.monitor]
 eval_interval = 15
 eval_windows = 16

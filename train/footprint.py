@@ -83,7 +83,9 @@ def _memory_of_rank(
     ids = 8 + (shape.tp > 1)  # with tp also who has the token
     norm = (size * config.n_embd + 2 * size) / shape.tp
     uses_flex = compiles(settings) and settings.device != "cpu"
-    mask = size * settings.context if settings.data.document_masks and not uses_flex else 0  # for all layers together
+    mask = (
+        size * settings.context if settings.data.documents == "masked" and not uses_flex else 0
+    )  # for all layers together
     of_all = n_blocks * kept + ids * is_first + norm * is_last + mask
     stored = min(in_flight(chunks, shape.pp, rank), n_microbatches)
     return Memory(

@@ -22,12 +22,13 @@ WORDS = {
     "compile": ("auto", "on", "off"),
     "optimizer": ("adamw", "muon"),
     "schedule": ("cosine", "wsd"),
+    "documents": ("joined", "masked", "padded"),
     "pipeline_schedule": PIPELINE_SCHEDULES,
 }
 """The values of settings that are words."""
 BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     (
-        *("batch_size", "microbatch_size", "steps", "context", "threads", "eval_interval", "eval_windows", "seeds"),
+        *("batch_size", "microbatch_size", "steps", "context", "eval_interval", "eval_windows", "seeds"),
         *("checkpoint_interval", "keep_checkpoints", "stop_at_step", "stride", "windows", "top_k"),
     ): ("at least 1", lambda value: value >= 1),
     ("max_tokens",): ("from 1 to 1,000,000", lambda value: 1 <= value <= 1_000_000),  # memory for all is taken at once
@@ -72,16 +73,9 @@ class DataSettings(Checked):
     """[train.data]: How the token sets are mixed and cut into windows."""
 
     weights: tuple[float, ...] = setting((), "weights of the token sets  [default: by their sizes]")
-    crosses_documents: bool = setting(True, "cut windows across documents; else each is inside one, padded", flag=False)
-    document_masks: bool = setting(False, "make tokens attend only to their own document", flag=False)
-
-    def __post_init__(self) -> None:
-        Checked.__post_init__(self)
-        if self.document_masks and not self.crosses_documents:
-            raise ConfigError(
-                "document_masks is true, but crosses_documents is false: each window has only one document",
-                "leave one of them at its default",
-            )
+    documents: str = setting(
+        "joined", "joined in windows; masked there from one another; or padded, one in each window", flag=False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +114,6 @@ class MachineSettings(Checked):
         in_recipe=False,
         flag=False,
     )
-    threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     compile: str = setting("auto", "compile blocks and loss: on, off, or auto (on a GPU)", in_recipe=False, flag=False)
     deterministic: bool = setting(
         False, "repeat GPU runs bit for bit, by slower kernels; CPU runs always are", in_recipe=False, flag=False

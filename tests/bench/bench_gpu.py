@@ -53,7 +53,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {  # in the order of measuring: a 
     "1558M": ("training", {"model": "1558M", "batch_size": 64}),
     "1558M offloaded": ("offloaded", {}),
     "124M uncompiled": ("training", {"model": "124M", "compile": "off"}),
-    "124M document masks": ("training", {"model": "124M", "document_masks": True}),
+    "124M document masks": ("training", {"model": "124M", "documents": "masked"}),
     "124M sampling": ("sampling", {}),
     "124M evaluation": ("evaluation", {}),
     "124M deterministic": ("repeated_training", {}),

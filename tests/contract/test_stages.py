@@ -68,7 +68,7 @@ STAGES = [
         ("tokens",),
         (),
         ("--n-layer", "1", "--n-head", "1", "--n-embd", "32", "--context", "64", "--batch-size", "4", "--steps", "12",
-         "--warmup-steps", "2", "--set", "train.checkpoint.checkpoint_interval=4", "--threads", "1",
+         "--warmup-steps", "2", "--set", "train.checkpoint.checkpoint_interval=4",
          "--set", "train.monitor.eval_windows=4"),
         has_workers=False,
     ),

@@ -22,7 +22,7 @@ SMALL = {
     (
         "train",
         "run",
-    ): "--steps 4 --warmup-steps 1 --n-layer 1 --n-embd 32 --context 64 --threads 1 --set train.monitor.eval_interval=2",
+    ): "--steps 4 --warmup-steps 1 --n-layer 1 --n-embd 32 --context 64 --set train.monitor.eval_interval=2",
 }
 """What makes a command end soon. `--vocab-size` replaces the guide's."""
 

@@ -22,7 +22,7 @@ README, REAL_BUILD, PYTHON = (
     (ROOT / name).read_text(encoding="utf-8")
     for name in ("README.md", "docs/guides/real-build.md", "docs/guides/python.md")
 )
-SMALL_MODEL = "--n-layer 1 --n-head 1 --n-embd 32 --context 64 --batch-size 4 --steps 6 --warmup-steps 2 --threads 1"
+SMALL_MODEL = "--n-layer 1 --n-head 1 --n-embd 32 --context 64 --batch-size 4 --steps 6 --warmup-steps 2"
 
 
 def blocks(page: str, language: str) -> list[str]:

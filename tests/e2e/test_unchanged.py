@@ -31,7 +31,7 @@ walked slowly to|remembered|wrote a long letter about|never came back from|could
 the harbour|a stone bridge|the railway station|the market in the square|that quiet garden|the lighthouse
 because it had rained all day|before the winter came|and nobody knew why|when they were still children
 """
-MODEL = "n-layer=1 n-head=2 n-embd=32 context=64 batch-size=4 microbatch-size=4 steps=8 warmup-steps=2 threads=1"
+MODEL = "n-layer=1 n-head=2 n-embd=32 context=64 batch-size=4 microbatch-size=4 steps=8 warmup-steps=2"
 
 
 def text(chance: random.Random, n_sentences: int) -> str:

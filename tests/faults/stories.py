@@ -39,7 +39,7 @@ OF_THE_CLOCK = {
 }  # fmt: skip
 KEPT = 2  # checkpoints
 TRAIN = (
-    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --steps 6 --warmup-steps 1 --threads 1 "
+    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --steps 6 --warmup-steps 1 "
     "--set train.dtype=float32 --set train.monitor.eval_windows=2 "
     "--set train.monitor.eval_interval=2 --set train.checkpoint.checkpoint_interval=2 "
     f"--set train.checkpoint.keep_checkpoints={KEPT}"

@@ -26,12 +26,12 @@ TORCHRUN = [
     "2",
 ]
 LOOPBACK = ["--local-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-SHAPE = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16, "batch_size": 4, "microbatch_size": 2, "threads": 1}
+SHAPE = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16, "batch_size": 4, "microbatch_size": 2}
 SETTINGS = TrainSettings.of(
     **SHAPE, steps=8, warmup_steps=2, checkpoint_interval=2, eval_interval=None, keep_checkpoints=None, dtype="float32"
 )
 FLAGS = (
-    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --threads 1 --steps 8 "
+    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --steps 8 "
     "--warmup-steps 2 --set train.checkpoint.checkpoint_interval=2 --set train.monitor.eval_interval=none "
     "--set train.checkpoint.keep_checkpoints=none --set train.dtype=float32"
 )

@@ -213,7 +213,7 @@ def train(out: Path, port: int, corpus: str, seed: int, steps: int, budget: str 
     """One run of our trainer on one core; leaves its checkpoints in models/ as Hugging Face folders."""
     name, config = f"webtext{budget}-{corpus}-{seed}", str(write_config(out, "build", port, "large"))
     run, token_set = out / "ours" / name, out / f"tokens/{corpus}"
-    command = ["train", "run", str(token_set), "--out", str(run), "--config", config, "--threads", "1"]
+    command = ["train", "run", str(token_set), "--out", str(run), "--config", config]
     settings = {"seed": seed, "steps": steps, "warmup_steps": max(1, steps // 20)}
     settings["checkpoint.checkpoint_interval"] = steps // N_CHECKPOINTS
     command += [f"--set=train.{key}={value}" for key, value in settings.items()]

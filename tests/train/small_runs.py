@@ -29,12 +29,12 @@ SECONDS = 600.0  # a guard against hanging, not a measurement
 
 def small(**changes: Any) -> TrainSettings:
     """Settings of a step of four sequences of 16 tokens through one layer of 16."""
-    return TrainSettings.of(**{**SHAPE, "warmup_steps": 1, "threads": 1, **changes})
+    return TrainSettings.of(**{**SHAPE, "warmup_steps": 1, **changes})
 
 
 def flags(**changes: Any) -> list[str]:
     """`small` as options of `train run`."""
-    return given({**SHAPE, "warmup_steps": 1, "threads": 1, **changes})
+    return given({**SHAPE, "warmup_steps": 1, **changes})
 
 
 def given(values: Mapping[str, Any]) -> list[str]:

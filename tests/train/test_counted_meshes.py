@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 SLOW = pytest.mark.slow
-MASKS, PADS = {"document_masks": True}, {"crosses_documents": False}
+MASKS, PADS = {"documents": "masked"}, {"documents": "padded"}
 MUON, INTERLEAVED = {"optimizer": "muon"}, {"pipeline_schedule": "interleaved"}
 
 

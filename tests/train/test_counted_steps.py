@@ -65,8 +65,8 @@ def counted_run(**changes: Any) -> CountedRun:
 
 CHANGES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "masks": {"document_masks": True},
-    "padded": {"crosses_documents": False},
+    "masks": {"documents": "masked"},
+    "padded": {"documents": "padded"},
     "checkpointing": {"activation_checkpointing": True},
     "muon": {"optimizer": "muon"},
 }
@@ -109,7 +109,7 @@ def ideal_bytes(config: GPT2Config, n_tokens: int, n_microbatches: int = MICROBA
 
 def test_a_step_moves_at_most_twice_the_bytes_of_an_ideal_fused_one() -> None:
     ideal = ideal_bytes(TrainSettings().config(EOT + 1), 4 * 1024)
-    for changes in ({}, {"document_masks": True}, {"crosses_documents": False}):
+    for changes in ({}, {"documents": "masked"}, {"documents": "padded"}):
         run = counted_run(**changes)
         assert 1 <= (run.step.n_bytes + run.update.n_bytes) / ideal <= 2
 

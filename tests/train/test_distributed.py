@@ -56,8 +56,8 @@ MUON = "--set train.optimizer.optimizer=muon --set train.optimizer.muon_learning
 @pytest.mark.parametrize(
     ("more", "bound"),
     [
-        ("--set train.data.crosses_documents=false", 1e-5),
-        pytest.param("--set train.data.crosses_documents=true", 1e-5, marks=pytest.mark.slow),
+        ("--set train.data.documents=padded", 1e-5),
+        pytest.param("--set train.data.documents=joined", 1e-5, marks=pytest.mark.slow),
         pytest.param(MUON, 5e-5, marks=pytest.mark.slow),
     ],
 )

@@ -65,7 +65,9 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7, *, compiled: bool =
     dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
     with cast_parameters(model, dtype), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         tokens_bt = torch.randint(61, (microbatch, settings.context))
-        model.hidden(tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.data.document_masks else None)
+        model.hidden(
+            tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.data.documents == "masked" else None
+        )
     return sum(n for n, _ in kept.values())
 
 
@@ -82,7 +84,7 @@ def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str
 @pytest.mark.parametrize("n_layer", [1, 3])
 def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: str, n_layer: int) -> None:
     """16 x 16 numbers in the run's dtype for each of seven sequences; with a mask torch's own kernel runs."""
-    settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype, document_masks=True, device="cpu")
+    settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype, documents="masked", device="cpu")
     config, size = settings.config(61), 2 if dtype == "bfloat16" else 4
     assert activations_of(config, settings, 7) == kept_bytes(settings)
     unmasked = activations_of(config, TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype), 7)
@@ -93,7 +95,7 @@ def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: st
 def test_flex_attention_keeps_no_matrix_of_documents(how: str, has_matrix: bool) -> None:
     """It runs in compiled steps on a GPU, which device 'auto' counts as."""
     plain = TrainSettings.of(**TINY, compile=how)
-    masked = changed(plain, document_masks=True)
+    masked = changed(plain, documents="masked")
     config = plain.config(61)
     assert activations_of(config, masked, 7) - activations_of(config, plain, 7) == has_matrix * 7 * 16 * 16 * 2
 

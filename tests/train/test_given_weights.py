@@ -167,7 +167,7 @@ def test_a_run_resumes_without_the_folder_and_equals_an_undisturbed_one(
     train(own_tokens, tmp_path / "out", changed(SETTINGS, stop_at_step=2), start=str(folder))
     shutil.rmtree(folder)
     call = ["train", "run", own_tokens, "--from", str(folder), "--out", str(tmp_path / "out"), "--quiet"]
-    how = "--batch-size 4 --microbatch-size 2 --warmup-steps 1 --threads 1"
+    how = "--batch-size 4 --microbatch-size 2 --warmup-steps 1"
     assert command([*call, *given(HOW), *how.split()]) == 0
     assert losses(tmp_path / "out")[-4:] == losses(tmp_path / "whole")[-4:]
     ours, whole = load_model(tmp_path / "out"), load_model(tmp_path / "whole")

@@ -15,7 +15,6 @@ from small_runs import rows, small, train
 from torch.nn import functional
 
 from webtext.base.config import changed
-from webtext.base.errors import ConfigError
 from webtext.base.run import Run
 from webtext.shards import Sampler, TokenShards, document_numbers
 from webtext.train import GPT2, GPT2Config, load_model
@@ -75,7 +74,7 @@ def test_every_token_of_every_document_is_a_target_once_per_epoch(
     documents = [np.arange(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
     shards = TokenShards(token_set_of(tmp_path / "tokens", documents, vocab_size=61))
     sampler = Sampler(shards, context=context, batch_size=1, crosses_documents=crosses_documents)
-    rules = WindowRules.of(changed(SETTINGS, crosses_documents=crosses_documents), EOT)
+    rules = WindowRules.of(changed(SETTINGS, documents="joined" if crosses_documents else "padded"), EOT)
     targets: Counter[int] = Counter()
     for _ in range(sampler.n_windows):
         window_bt = torch.from_numpy(next(sampler))
@@ -195,7 +194,7 @@ def test_two_backward_passes_both_give_the_gradients_of_one() -> None:
 
 def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2) -> None:
     """Two microbatches with 2 and 11 targets: their shares make the mean over 13."""
-    settings = changed(SETTINGS, context=12, crosses_documents=False)
+    settings = changed(SETTINGS, context=12, documents="padded")
     rules = WindowRules.of(settings, EOT)
     windows = [packed(2, *[1] * 11), packed(11, 1, 1)]
     parts = [model.loss(w[:, :-1], w[:, 1:], counted_bt=rules.counted(w[:, :-1])) for w in windows]
@@ -209,12 +208,12 @@ def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2)
 @pytest.mark.parametrize(
     "change",
     [
-        {"document_masks": True},
-        *(pytest.param(change, marks=pytest.mark.slow) for change in ({}, {"crosses_documents": False})),
+        {"documents": "masked"},
+        *(pytest.param(change, marks=pytest.mark.slow) for change in ({}, {"documents": "padded"})),
     ],
 )
 def test_a_run_learns_how_documents_begin(
-    change: dict[str, bool], tmp_path: Path, token_set_of: Callable[..., str]
+    change: dict[str, str], tmp_path: Path, token_set_of: Callable[..., str]
 ) -> None:
     """All documents begin with 7, and no other token is 7, so `train sample` draws it first."""
     random = np.random.default_rng(0)
@@ -227,9 +226,9 @@ def test_a_run_learns_how_documents_begin(
     assert probability_v[7] > 0.5
 
 
-@pytest.mark.parametrize("change", [{"crosses_documents": False}, {"document_masks": True}])
+@pytest.mark.parametrize("change", [{"documents": "padded"}, {"documents": "masked"}])
 def test_a_run_of_such_windows_is_the_same_for_any_microbatch(
-    tokens: str, tmp_path: Path, change: dict[str, bool]
+    tokens: str, tmp_path: Path, change: dict[str, str]
 ) -> None:
     """Documents of 81 tokens in windows of 32: every third is padded to a half. Gradients of microbatches, which have
     unequal numbers of targets, add up to the step's."""
@@ -243,18 +242,13 @@ def test_a_run_of_such_windows_is_the_same_for_any_microbatch(
 
 
 def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) -> None:
-    settings = changed(SETTINGS, document_masks=True, eval_windows=None)
+    settings = changed(SETTINGS, documents="masked", eval_windows=None)
     result = train(tokens, tmp_path / "model", settings)
     assert result.validation_loss is not None
     answer = evaluate_model(load_measured(str(tmp_path / "model")), tokens, EvalSettings(), Run.quiet())
-    assert answer["document_masks"] is True
+    assert answer["documents"] == "masked"
     assert answer["perplexity"] == pytest.approx(np.exp(result.validation_loss), rel=1e-5)
     load_model(tmp_path / "model").to_huggingface(tmp_path / "export")
     plain = evaluate_model(load_measured(str(tmp_path / "export")), tokens, EvalSettings(), Run.quiet())
-    assert "document_masks" not in plain
+    assert "documents" not in plain
     assert plain["perplexity"] != pytest.approx(answer["perplexity"], rel=1e-5)
-
-
-def test_masks_in_windows_of_one_document_are_rejected() -> None:
-    with pytest.raises(ConfigError, match="each window has only one document"):
-        changed(SETTINGS, document_masks=True, crosses_documents=False)

@@ -54,7 +54,7 @@ def test_no_warning_advises_the_microbatch_that_is_too_large(monkeypatch: pytest
 
 def test_a_warning_counts_what_the_device_of_the_run_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `auto` a plan is for a GPU, whose flex attention keeps no mask, but a CPU keeps a matrix per sequence."""
-    settings = TrainSettings.of(batch_size=4, microbatch_size=4, document_masks=True)
+    settings = TrainSettings.of(batch_size=4, microbatch_size=4, documents="masked")
     on_gpu = memory_of(CONFIG, settings, MeshShape()).total
     monkeypatch.setattr("webtext.train.run.memory.memory_bytes", lambda world: on_gpu)
     for device, n_warnings in (("cuda", 0), ("cpu", 1)):

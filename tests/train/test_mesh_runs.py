@@ -18,7 +18,7 @@ from webtext.train import TrainSettings, train_model
 SETTINGS = small(
     n_layer=4, n_head=2, n_embd=32, context=32, batch_size=8, steps=6,
     learning_rate=1e-3,  # at ten times this, gradients of 12 make 1e-5 of the last bits of float32
-    eval_interval=3, eval_windows=5, checkpoint_interval=3, keep_checkpoints=None, document_masks=True, dtype="float32",
+    eval_interval=3, eval_windows=5, checkpoint_interval=3, keep_checkpoints=None, documents="masked", dtype="float32",
 )  # fmt: skip
 OFFLOADED = {"offload": True}
 RUN = tuple[str, Path, TrainSettings]
@@ -97,7 +97,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(
 @pytest.mark.slow
 def test_offloaded_shards_make_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
     """With masks, and with padding that differs between ranks; each resumes from the other's checkpoint."""
-    pads = changed(SETTINGS, document_masks=False, crosses_documents=False)
+    pads = changed(SETTINGS, documents="padded")
     train(tokens, tmp_path / "pads alone", pads)
     shards = [changed(pads, **OFFLOADED), *(until(step, "fsdp=2", **OFFLOADED) for step in (3, 6))]
     outs = [tmp_path / name for name in ("pads", "masks", "masks")]
@@ -114,7 +114,7 @@ ALONE = {"one": {}, "offloaded": OFFLOADED}
 @pytest.mark.dist
 @pytest.mark.parametrize(
     "how",
-    [{}, {"pipeline_schedule": "interleaved", "crosses_documents": False, "document_masks": False}],
+    [{}, {"pipeline_schedule": "interleaved", "documents": "padded"}],
     ids=["masks", "pads"],
 )
 def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path, how: dict[str, Any]) -> None:

@@ -47,10 +47,10 @@ def assert_same_runs(a: Path, b: Path) -> None:
     "changes",
     [
         {},
-        {"document_masks": True},
+        {"documents": "masked"},
         {"dtype": "bfloat16"},
         {"max_grad_norm": None},
-        pytest.param({"crosses_documents": False, "max_grad_norm": 0.2}, marks=pytest.mark.slow),
+        pytest.param({"documents": "padded", "max_grad_norm": 0.2}, marks=pytest.mark.slow),
         pytest.param({"optimizer": "muon", "microbatch_size": 2, "steps": 4}, marks=pytest.mark.slow),
         pytest.param({"spike_sigmas": 0.1, "steps": 12, "learning_rate": 1e-5}, marks=pytest.mark.slow),
     ],

@@ -84,7 +84,7 @@ def test_the_toy_recipes_train(name: str, tokens: str, tmp_path: Path) -> None:
     recipe = str(FOLDER / f"{name}.toml")
     less = ["--n-embd", "16", "--context", "16", "--batch-size", "4", "--steps", "3", "--warmup-steps", "1"]
     command = ["train", "run", tokens, "--out", str(tmp_path / "toy"), "--config", recipe, *less, "--quiet"]
-    assert run([*command, "--microbatch-size", "4", "--threads", "1"]) == 0
+    assert run([*command, "--microbatch-size", "4"]) == 0
     assert (tmp_path / "toy" / METRICS).exists()
 
 

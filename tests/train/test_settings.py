@@ -76,7 +76,7 @@ def test_impossible_samples_are_rejected(name: str, values: tuple[float, ...]) -
 
 def test_a_recipe_is_flat_and_leaves_out_what_changes_no_result() -> None:
     change = {"n_layer": 2, "n_head": 2, "n_embd": 32, "weights": (0.3, 0.7), "optimizer": "muon", "schedule": "wsd"}
-    change |= {"max_grad_norm": None, "document_masks": True}
+    change |= {"max_grad_norm": None, "documents": "masked"}
     settings = TrainSettings.of(**change, mesh="dp=2", stop_at_step=7)
     recipe = recipe_settings(settings)
     assert {name: recipe[name] for name in change} == change | {"weights": [0.3, 0.7]}

@@ -73,7 +73,7 @@ def test_each_set_supplies_its_share_and_the_passes_over_it_follow(two: list[str
 
 def test_short_windows_inside_documents_count_as_windows(two: list[str]) -> None:
     """Documents of 81 tokens are cut into windows of 32 targets: three of each, the last one short."""
-    settings = changed(SETTINGS, context=32, crosses_documents=False, weights=(), steps=45)
+    settings = changed(SETTINGS, context=32, documents="padded", weights=(), steps=45)
     (use,) = source_uses(open_sources(two[:1]), settings)
     assert use.passes == pytest.approx(1)
 
@@ -83,7 +83,7 @@ def test_other_weights_or_sets_than_the_checkpoints_are_rejected(two: list[str],
     train(two, out, SETTINGS)
     for change, message in (
         ({"weights": (1.0, 1.0)}, r"weights is \[1.0, 1.0\] here and \[3.0, 1.0\] in the checkpoint"),
-        ({"crosses_documents": False}, "crosses_documents is False here and True in the checkpoint"),
+        ({"documents": "padded"}, "documents is 'padded' here and 'joined' in the checkpoint"),
     ):
         with pytest.raises(InputError, match=message):
             train(two, out, changed(SETTINGS, **change))  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def make_sampler(
         rank=rank,
         world_size=world_size,
         weights=settings.data.weights or None,
-        crosses_documents=settings.data.crosses_documents,
+        crosses_documents=settings.data.documents != "padded",
         group_blocks=GROUP_BLOCKS,
     )
 
@@ -82,7 +82,7 @@ def source_uses(sources: Sequence[Source], settings: TrainSettings) -> list[Sour
     uses = []
     for source, stream, part, n_samples in zip(sources, sampler.streams, parts, counts, strict=True):
         n_in_set = source.train.n_tokens
-        per_window = settings.context if settings.data.crosses_documents else n_in_set / stream.n_windows
+        per_window = n_in_set / stream.n_windows if settings.data.documents == "padded" else settings.context
         passes = n_samples * per_window / n_in_set
         uses.append(SourceUse(source.name, n_in_set, source.validation.n_tokens, part / sum(parts), passes))
     return uses

@@ -47,7 +47,7 @@ class WindowRules:
 
     @classmethod
     def of(cls, settings: TrainSettings, eot_id: int) -> WindowRules:
-        return cls(settings.data.document_masks, not settings.data.crosses_documents, eot_id)
+        return cls(settings.data.documents == "masked", settings.data.documents == "padded", eot_id)
 
     def documents(self, tokens_bt: Tensor) -> Tensor | None:
         """Return `documents_of` the input tokens, or None without document masks."""

@@ -120,7 +120,7 @@ def run_facts(found: Checkpoint | None) -> dict[str, Any]:
         return {}
     state = found.run_state()
     settings = state["recipe"]["settings"]
-    facts = {"tokenizer_hash": settings["tokenizer"], "document_masks": settings["document_masks"]}
+    facts = {"tokenizer_hash": settings["tokenizer"], "documents": settings["documents"]}
     return facts | {"step": state["step"], "files": state["files"], "dtype": state["environment"]["dtype"]}
 
 

@@ -40,9 +40,9 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
     answer: dict[str, Any] = {"model": measured.path, "step": facts.get("step"), "data": data}
     answer |= {"context": model.config.context, "stride": windows.stride}
-    rules = WindowRules(masks=bool(facts.get("document_masks")), eot_id=held_out.eot_id)
+    rules = WindowRules(masks=facts.get("documents") == "masked", eot_id=held_out.eot_id)
     if rules.masks:
-        answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
+        answer["documents"] = "masked"  # measured as it was trained; an exported folder does not record it
     with join_world() as world:
         measured.check_same_checkpoint(world)
         network = measured.on(world.device, settings.dtype)

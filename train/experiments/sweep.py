@@ -27,8 +27,7 @@ NOT_SWEPT = {
     "stop_at_step": "candidates are compared at their ends",
     "eval_windows": "losses of different windows can't be compared",
     "context": "losses of different contexts can't be compared",
-    "document_masks": "losses with and without masks can't be compared",
-    "crosses_documents": "held-out losses of several sets are weighted by their windows, which then differ",
+    "documents": "losses of other windows, or with masks, can't be compared",
     "weights": "they weight the sets' held-out losses, which then can't be compared",
 }
 Losses = Sequence[float | None]

@@ -266,7 +266,7 @@ def serve() -> None:
 def slots_for(trials: Trials) -> list[Mapping[str, str]]:
     """Return a share of the machine (environment variables) for each run at a time.
 
-    There is one per GPU, or on a CPU one per core, fewer if a run asks for several `threads`.
+    There is one per GPU, or on a CPU one per core, fewer if OMP_NUM_THREADS asks for several threads.
     """
     settings, gpus = [trial.settings for trial in trials], list[str]()
     if any(each.device != "cpu" for each in settings):
@@ -276,6 +276,7 @@ def slots_for(trials: Trials) -> list[Mapping[str, str]]:
         gpus = named.split(",")[:n] if named else [str(i) for i in range(n)]
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[: len(settings)]]
-    n = max(1, min(available_cores() // max(each.machine.threads or 1 for each in settings), len(settings)))
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    n = max(1, min(available_cores() // (int(asked) if asked.isdecimal() else 1), len(settings)))
     threads = str(max(1, available_cores() // n))
     return [{"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}] * n

@@ -96,8 +96,6 @@ class Trainer:
         values: Values | None = None,
     ) -> None:
         machine = settings.machine
-        if machine.threads is not None:
-            torch.set_num_threads(machine.threads)
         if world.device.type == "cpu":
             keep_freed_memory()
         config = settings.config(sources[0].train.vocab_size)

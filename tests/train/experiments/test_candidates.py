@@ -48,7 +48,7 @@ def test_values_are_those_of_a_config_file() -> None:
         (["stop_at_step=10,20"], "at their ends"),
         (["eval_windows=8,64"], "different windows can't be compared"),
         (["context=128,256"], "can't be compared"),
-        (["crosses_documents=true,false"], "weighted by their windows"),
+        (["documents=joined,padded"], "losses of other windows"),
         (["weights=[0.7,0.3],[0.5,0.5]"], "weight the sets' held-out losses"),
     ],
 )

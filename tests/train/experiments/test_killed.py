@@ -19,7 +19,7 @@ from webtext.train.metrics import steps_made
 SECONDS = 300.0  # a guard against hanging, not a measurement
 FLAGS = (
     "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --steps 4 --warmup-steps 1 "
-    "--learning-rate 1e-2 --threads 1 --set train.dtype=float32 --set train.device=cpu "
+    "--learning-rate 1e-2 --set train.dtype=float32 --set train.device=cpu "
     "--set train.monitor.eval_interval=none --set train.monitor.eval_windows=4 "
     "--set train.checkpoint.checkpoint_interval=none"
 )
