@@ -28,16 +28,11 @@ _DECODED = "HIlq"  # numpy's letters for uint16, uint32 and int64, which the dec
 _EXPECTED = "give a list or a one-dimensional array of integers"
 
 
-def checked_path(path: Any) -> str:
-    """Return the path as a str. Raises ConfigError if it isn't a path."""
+def split_path(path: Any) -> tuple[Folder, str]:
+    """Split a path or URL into its folder and its last component. Raises ConfigError if it isn't a path."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise ConfigError(f"the path is {shown(path)}", "expected a str or a pathlib.Path: a file, folder or URL")
-    return os.fspath(path)
-
-
-def split_path(path: Any) -> tuple[Folder, str]:
-    """Split a path or URL into its folder and its last component."""
-    return Folder.split(checked_path(path))
+    return Folder.split(os.fspath(path))
 
 
 def thread_count(threads: int | None) -> int:
@@ -103,10 +98,9 @@ def as_offsets(offsets: Any, n_bytes: int) -> NDArray[np.int64]:
     if len(falls):
         place = int(falls[0]) + 1
         raise InputError(f"offset {place} is {bounds[place]}, the one before {bounds[place - 1]}", expected)
-    for place in (0, len(bounds) - 1):
-        if not 0 <= bounds[place] <= n_bytes:
-            place = int(np.argmax((bounds < 0) | (bounds > n_bytes)))
-            raise InputError(f"offset {place} is {bounds[place]}", expected)
+    outside = np.flatnonzero((bounds < 0) | (bounds > n_bytes))
+    if len(outside):
+        raise InputError(f"offset {outside[0]} is {bounds[outside[0]]}", expected)
     return bounds
 
 

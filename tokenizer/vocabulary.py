@@ -161,7 +161,8 @@ class Vocabulary:
         specials = sorted((id_, name.encode()) for name, id_ in self.special_tokens.items())
         _update(digest, [pattern.encode()])
         _update(digest, (part for id_, name in specials for part in (str(id_).encode(), name)))
-        _update(digest, _without_tail(self.tokens))
+        last = max((id_ for id_, token in enumerate(self.tokens) if token), default=-1)
+        _update(digest, self.tokens[: last + 1])  # how many unused ids follow depends on the file format
         if self.preparation:
             steps = [self.normalizer or "", "prefix_space" * self.prefix_space, *sorted(self.always)]
             steps += ["late", *sorted(self.late)] if self.finds_late else []
@@ -213,11 +214,3 @@ def _update(digest: hashlib._Hash, parts: Iterable[bytes]) -> None:
     listed = list(parts)
     digest.update(b"%d\0" % len(listed))
     digest.update(b"".join(b"%d\0%b" % (len(part), part) for part in listed))
-
-
-def _without_tail(tokens: Sequence[bytes]) -> Sequence[bytes]:
-    """Return tokens without empty ones at the end: they depend on the file format, not on the tokenizer."""
-    n_tokens = len(tokens)
-    while n_tokens and not tokens[n_tokens - 1]:
-        n_tokens -= 1
-    return tokens[:n_tokens]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.train.training import check_names
 
 from .conftest import CORPORA, SAMPLES, published, tiktoken_of
+from .test_pre_tokenizers import is_accepted
 
 UGLY = [
     "",
@@ -104,13 +105,7 @@ PATTERNS = [
 
 
 def train(texts: list[str], size: int, pattern: str, specials: list[str]) -> Tokenizer:
-    def is_allowed(name: str) -> bool:
-        with contextlib.suppress(ConfigError):
-            check_names([name], pattern)
-            return True
-        return False
-
-    names = list(filter(is_allowed, specials))
+    names = [name for name in specials if is_accepted(functools.partial(check_names, [name], pattern))]
     return Tokenizer.train(texts, vocab_size=256 + size + len(names), pattern=pattern, special_tokens=names)
 
 

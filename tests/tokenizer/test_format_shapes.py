@@ -18,6 +18,7 @@ import tokenizers
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
+from webtext.tokenizer.formats import tokenizer_json
 from webtext.tokenizer.formats.added_tokens import read_added_tokens
 from webtext.tokenizer.vocabulary import NEVER_IN_UTF8, byte_characters
 
@@ -45,15 +46,9 @@ def split(regex: str, **changes: Any) -> Json:
 def file_of(pattern: str, n_tokens: int = 340) -> Json:
     """Return a plain tokenizer.json, trained on SAMPLES, without our own field."""
     tokenizer = Tokenizer.train(SAMPLES * 2, vocab_size=n_tokens, pattern=pattern, special_tokens=[])
-    theirs = json.loads(_json_of(tokenizer))
+    theirs = json.loads(tokenizer_json.dump(tokenizer._vocabulary))
     del theirs["model"]["webtext"]
     return theirs
-
-
-def _json_of(tokenizer: Tokenizer) -> bytes:
-    from webtext.tokenizer.formats import tokenizer_json
-
-    return tokenizer_json.dump(tokenizer._vocabulary)
 
 
 def llama3() -> Json:

@@ -18,10 +18,8 @@ from webtext.tokenizer.patterns.limits import check_pattern
 from webtext.tokenizer.patterns.named import cut
 from webtext.tokenizer.vocabulary import byte_characters
 
-CL100K_OF_TIKTOKEN = (
-    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
-    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
-)
+from .peers import RULES
+from .test_format_shapes import split
 
 
 def theirs(pre_tokenizer: dict[str, Any], text: str) -> list[str]:
@@ -33,8 +31,7 @@ def theirs(pre_tokenizer: dict[str, Any], text: str) -> list[str]:
 
 
 def foreign(expression: str) -> dict[str, Any]:
-    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
+    return {"type": "Sequence", "pretokenizers": [split(expression), byte_level(use_regex=False)]}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +42,7 @@ def foreign(expression: str) -> dict[str, Any]:
         (r"a(b(c)){,2}+\{1,3}+", r"a(?>(b(c)){,2})\{1,3}+"),
         (r"\s++$|^x|\$\^[$^]|y\Z", r"\s++(?=\n?\z)|\Ax|\$\^[$^]|y\z"),
         (r"a{1,3}+{2}", r"(?>a{1,3}){2}"),
+        (r"(?P<P>s)(?is-i:.)s", r"(?<P>s)(?im-i:.)s"),
     ],
 )
 def test_syntax_with_another_meaning_is_translated(pattern: str, oniguruma: str) -> None:
@@ -53,12 +51,17 @@ def test_syntax_with_another_meaning_is_translated(pattern: str, oniguruma: str)
 
 def test_a_foreign_possessive_interval_is_a_repeated_one() -> None:
     """A tokenizer.json with tiktoken's cl100k expression cuts differently from tiktoken; we cut like the former."""
-    text = "1234567 ab\n\n  x \n"
-    assert theirs(foreign(CL100K_OF_TIKTOKEN), text)[0] == "1234567"
-    pattern, _ = pattern_of(foreign(CL100K_OF_TIKTOKEN), "x")
-    assert list(cut(pattern, text)) == theirs(foreign(CL100K_OF_TIKTOKEN), text)
-    assert list(cut(CL100K_OF_TIKTOKEN, text))[0] == "123"
-    assert theirs(pre_tokenizer_of(CL100K_OF_TIKTOKEN), text) == list(cut(CL100K_OF_TIKTOKEN, text))
+    cl100k, text = RULES[1].tiktoken, "1234567 ab\n\n  x \n"
+    assert theirs(foreign(cl100k), text)[0] == "1234567"
+    pattern, _ = pattern_of(foreign(cl100k), "x")
+    assert list(cut(pattern, text)) == theirs(foreign(cl100k), text)
+    assert list(cut(cl100k, text))[0] == "123"
+    assert theirs(pre_tokenizer_of(cl100k), text) == list(cut(cl100k, text))
+
+
+def test_a_foreign_flag_for_dots_that_match_line_ends_is_translated() -> None:
+    pattern, _ = pattern_of(foreign("(?m:a.)"), "x")
+    assert list(cut(pattern, "a\nam^")) == theirs(foreign("(?m:a.)"), "a\nam^") == ["a\n", "am", "^"]
 
 
 def test_an_expression_equal_to_a_patterns_name_is_an_expression() -> None:

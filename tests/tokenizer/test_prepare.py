@@ -16,10 +16,11 @@ import tokenizers
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
+from webtext.tokenizer.formats import tokenizer_json
 from webtext.tokenizer.formats.pre_tokenizers import pattern_of
 from webtext.tokenizer.patterns.named import cut
 
-from .test_format_shapes import NFC, TEXTS, Json, _json_of, added, byte_level, file_of, split
+from .test_format_shapes import NFC, TEXTS, Json, added, byte_level, file_of, split
 
 
 def sequence(*steps: Json) -> Json:
@@ -60,7 +61,7 @@ def anything_merges() -> Json:
     """A vocabulary learned from hard texts in one piece, so that a wrong cut shows."""
     texts = [re.sub("<.*?>", "", text) for text in hard_texts(300)]
     tokenizer = Tokenizer.train(texts, vocab_size=1200, pattern=r"(?s:.)+", special_tokens=[])
-    file: Json = json.loads(_json_of(tokenizer))
+    file: Json = json.loads(tokenizer_json.dump(tokenizer._vocabulary))
     del file["model"]["webtext"]
     file["added_tokens"] = [
         added(1200, "<think>", special=False),

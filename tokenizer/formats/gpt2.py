@@ -6,6 +6,7 @@ uses the functions here, also those that read untrusted JSON within bounds.
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import json
@@ -283,8 +284,7 @@ def _pair(line: str, place: str) -> Pair:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        [(twice, _)] = collections.Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice[:60]!r} occurs twice in one object")
     return found
 

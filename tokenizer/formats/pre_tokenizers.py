@@ -5,7 +5,8 @@ Several Splits in a row are expressions joined by THEN. Digits and GPT-2's own p
 Their regular expressions use Oniguruma (Ruby syntax), ours the `regex` module. Syntax with a different meaning is
 translated both ways. `\p{N}{1,3}+` is a possessive interval here and a repeated interval there; `^` and `$` match at
 the ends of the text here and at the ends of a line there; `\Z` is the very end here but can precede a final "\n" there,
-where the very end is `\z`. Classes of rare characters (`\w` of "²", letters of the newest Unicode) still differ.
+where the very end is `\z`; `(?s:.)` is `(?m:.)` there. `limits.py` rejects other syntax that differs. Classes of rare
+characters (`\w` of "²", letters of the newest Unicode) and, without case, of two letters ("ß" and "ss") still differ.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.patterns.limits import MAX_CHARACTERS
-from webtext.tokenizer.patterns.named import ALIASES, GPT2, MAX_STEPS, REGEXES, THEN, is_native, pattern_name
+from webtext.tokenizer.patterns.named import ALIASES, GPT2, MAX_STEPS, REGEXES, SPELLINGS, THEN, is_native, pattern_name
 
 _PARTS = re.compile(
-    r"(?P<interval>\{\d*,?\d*\}\+)|(?P<quantifier>\{\d*,?\d*\}\??|[*+?][+?]?)|(?P<open>\(\??)|(?P<close>\))"
+    r"(?P<interval>\{\d*,?\d*\}\+)|(?P<quantifier>\{\d*,?\d*\}\??|[*+?][+?]?)|(?P<open>\((?:\?P?[a-z-]*)?)|(?P<close>\))"
     r"|(?P<atom>\\[pPNxgk]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:[^\]]*:\]|[^\]\\])*\]|.)",
     re.DOTALL,
 )
@@ -29,8 +30,8 @@ _ANY_NUMBER = re.compile(
     r"\{(?:(?P<one>1)(?:,\d*)?|0,|0?,[1-9]\d*)\}\+"
 )  # `{1,3}` times, repeated, is the same as `+` times
 _DIGIT = "[\\p{N}\U00011de0-\U00011de9\U00016ff4-\U00016ff6]"  # of HF tokenizers 0.23: Unicode 17, unlike in its Splits
-_TO_ONIGURUMA = {"^": r"\A", "$": r"(?=\n?\z)", r"\Z": r"\z"}
-_FROM_ONIGURUMA = {"^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", r"\Z": r"(?=\n?\Z)", r"\z": r"\Z"}
+_TO_ONIGURUMA = {"^": r"\A", "$": r"(?=\n?\z)", r"\Z": r"\z", "?s": "m", "?P": ""}
+_FROM_ONIGURUMA = {"^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", r"\Z": r"(?=\n?\Z)", r"\z": r"\Z", "?m": "s"}
 
 
 def byte_level(use_regex: bool, prefix_space: bool = False) -> dict[str, Any]:
@@ -107,11 +108,7 @@ def _pattern(regex: str, place: str) -> str:
         repeats = _translated(regex, _REPEATED, {}) != regex
         if regex in REGEXES or regex in ALIASES:  # an expression that happens to equal a pattern's name
             return f"(?:{regex})"
-        if not repeats and is_native(name := pattern_name(regex)):
-            return name
-        if regex in _as_written():
-            return _as_written()[regex]
-        return pattern_name(translated)
+        return _as_written().get(regex) or (SPELLINGS.get(regex) if not repeats else None) or pattern_name(translated)
     except (ConfigError, RecursionError, ValueError, OverflowError) as error:
         lines = str(error).splitlines()
         raise InputError(f"'{place}' has a pattern that cannot be read: {lines[0][:200]}", *lines[1:][-1:]) from None
@@ -141,7 +138,7 @@ def _translated(regex: str, interval: str, anchors: Mapping[str, str]) -> str:
                 parts.append(part)
             case "open":
                 opened.append(len(parts))
-                parts.append(part)
+                parts.append("".join(anchors.get(f"?{flag}", flag) for flag in part))
             case "close":
                 atom = opened.pop() if opened else len(parts)
                 parts.append(part)

@@ -1,4 +1,4 @@
-r"""Static check that rejects regular expressions whose matching could take exponential time.
+r"""Static check that rejects regular expressions whose matching could take exponential time, or differs elsewhere.
 
 A backtracking matcher tries every way in which an expression can match. The ways multiply if a part that can match in
 several ways is repeated, as in `(a|aa)+$` or `(\w+)*x`. So such a part may be repeated only if the matcher never
@@ -9,6 +9,9 @@ matching are rejected.
 Accepted expressions take polynomial time: at each position at most MAX_WAYS times the third power of the longest run
 that a part matches. One unbounded repetition, as in `\s+$`, takes quadratic time over a text. The published patterns
 have two in a row, the second of which always matches, so they are linear.
+
+Syntax that Hugging Face's engine (Oniguruma) reads otherwise is rejected too: nested sets, `&&`, `\h`, `{2}?`, some flags.
+Only `pre_tokenizers.py` translates any. So a tokenizer.json never has other ids here than there.
 """
 
 from __future__ import annotations
@@ -28,13 +31,27 @@ MAX_UNBOUNDED = 3
 MAX_DEPTH = 50
 _LONG_RANGE = 100  # {0,101} counts as unbounded
 
+_ESCAPE = r"\\(?:[pP]\{[^}=]*\}|[abdefnrstuvwxzABDRSWXZ]|[^a-zA-Z1-9])"
+_SET = rf"\[\^?\]?(?:{_ESCAPE}|\[:\^?(?!digit|alnum)\w+:\]|&(?!&)|[^\]\\\[&])*\]"
+_FLAGS = "[is]*-?[is]*"
 _TOKEN = re.compile(
-    r"(?P<unsafe>\\[1-9gkL]|\(\*|\(\?(?![:>=!]|<[=!]|P?<[^\W\d]\w*>|[imsua]*-?[ims]*[:)]))"
-    r"|(?P<flags>\(\?[imsua]*-?[ims]*\))|(?P<open>\((?:\?(?P<kind>[>=!]|<[=!]|P?<\w+>|[imsua]*-?[ims]*:))?)|(?P<close>\))"
-    r"|(?P<branch>\|)|(?P<repeat>[*+?]|\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})(?P<mode>[+?]?)|(?P<brace>\{)"
-    r"|(?P<atom>\\[pPN]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:[^\]]*:\]|[^\]\\])*\]|.)",
+    r"(?P<unsafe>\\[1-9gkL]|\(\*|\(\?(?![:>=!]|<[=!]|P?<[^\W\d]\w*>|[imsua]*-?[ims]*[:)]))|(?P<flags>\A\(\?[is]+\))"
+    rf"|(?P<differs>\(\?(?![>=!<]|P<|{_FLAGS}:)[\w-]*|(?!{_ESCAPE})\\.?|(?!{_SET})\[|\{{\d+\}}\?|\{{,\}})"
+    rf"|(?P<open>\((?:\?(?P<kind>[>=!]|<[=!]|P?<\w+>|{_FLAGS}:))?)|(?P<close>\))"
+    r"|(?P<branch>\|)|(?P<repeat>[*+?]|\{\d*,?\d*\})(?P<mode>[+?]?)|(?P<brace>\{)"
+    rf"|(?P<atom>{_ESCAPE}|{_SET}|.)",
     re.DOTALL,
 )
+_UNSAFE = ("uses syntax that isn't allowed", "escape a literal brace; leave out recursion and references")
+_REFUSED = {
+    "unsafe": _UNSAFE,
+    "brace": _UNSAFE,
+    "differs": (
+        "uses syntax that other libraries read otherwise",
+        r"write what Oniguruma reads alike: (?i) at the start, (?i:...), (?s:...), \p{L}, [^\[\]\&], [ \t]",
+        "ids would differ",
+    ),
+}
 
 
 @dataclass(slots=True)
@@ -79,13 +96,8 @@ def check_pattern(pattern: str) -> None:
     groups = [_Group()]
     for token in _TOKEN.finditer(pattern):
         match token.lastgroup:
-            case "unsafe" | "brace":
-                raise _refused(
-                    pattern,
-                    token,
-                    "uses syntax that isn't allowed",
-                    "escape a literal brace; leave out recursion and references",
-                )
+            case "unsafe" | "brace" | "differs" as group:
+                raise _refused(pattern, token, *_REFUSED[group])
             case "open":
                 groups.append(_Group(is_atomic=token["kind"] in (">", "=", "!", "<=", "<!")))
                 if len(groups) > MAX_DEPTH:
@@ -112,11 +124,9 @@ def _close(pattern: str, token: re.Match[str], groups: list[_Group]) -> None:
 
 def _repeated(pattern: str, token: re.Match[str], part: _Part) -> _Part:
     """Return the part with a quantifier applied to it."""
-    simple = {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}.get(token["repeat"])
-    least = simple[0] if simple else int(token["least"][:9] or 0)
-    most = (
-        simple[1] if simple else int(token["most"][:9] or 0) if token["most"] else math.inf if token["comma"] else least
-    )
+    low, comma, high = {"*": "0,", "+": "1,", "?": "0,1"}.get(token["repeat"], token["repeat"][1:-1]).partition(",")
+    least = int(low[:9] or 0)
+    most = int(high[:9]) if high else math.inf if comma else least
     size = part.size * max(1, least, 0 if most == math.inf else int(most))
     is_possessive = token["mode"] == "+"
     if most > 1 and (part.ways > 1 or part.unbounded) and not (is_possessive and least <= 1):
@@ -134,6 +144,12 @@ def _check_limits(pattern: str, token: re.Match[str] | None, part: _Part) -> Non
         raise _refused(pattern, token, "repeats too much", "use fewer repetitions, or possessive ones: a++")
 
 
-def _refused(pattern: str, token: re.Match[str] | None, problem: str, remedy: str) -> ConfigError:
+def _refused(
+    pattern: str,
+    token: re.Match[str] | None,
+    problem: str,
+    remedy: str,
+    why: str = "on some texts it could take forever",
+) -> ConfigError:
     place = f": {token.group()[:20]!r} (character {token.start() + 1})" if token else ""
-    return ConfigError(f"the pattern {pattern[:60]!r} {problem}{place}", "on some texts it could take forever", remedy)
+    return ConfigError(f"the pattern {pattern[:60]!r} {problem}{place}", why, remedy)

@@ -54,7 +54,7 @@ MAX_STEPS = 20
 
 ALIASES = {"r50k": GPT2, "p50k": GPT2}
 
-_SPELLINGS = {regex: name for name, regex in REGEXES.items()} | {
+SPELLINGS = {regex: name for name, regex in REGEXES.items()} | {
     r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": GPT2,
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""": GPT2,
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": GPT2,
@@ -77,7 +77,7 @@ def pattern_name(pattern: str) -> str:
         if len(steps) > MAX_STEPS:
             raise ConfigError(f"the pattern has {len(steps):,} steps", f"expected at most {MAX_STEPS}")
         return THEN.join(REGEXES.get(name, name) for name in map(pattern_name, steps))
-    name = _SPELLINGS.get(pattern) or ALIASES.get(pattern, pattern)
+    name = SPELLINGS.get(pattern) or ALIASES.get(pattern, pattern)
     if name not in REGEXES:
         compiled(name)
     return name
