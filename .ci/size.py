@@ -26,7 +26,7 @@ CEILINGS = {
     "Python in shards/, lines": 2434,
     "Python in train/, lines": 8165,
     "Python in app/, lines": 3612,
-    "Python in base/, tokens": 53_324,
+    "Python in base/, tokens": 53_312,
     "Python in crawl/, tokens": 59_452,
     "Python in clean/, tokens": 63_449,
     "Python in tokenizer/, tokens": 31_817,

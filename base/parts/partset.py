@@ -168,10 +168,9 @@ def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_row
         n_rows = max(1, min(max_rows, BATCH_BYTES // max(1, mean)))
         groups.append((int(n_batches), number, n_rows))
         n_batches += group.num_rows / n_rows
-    names = None if columns is None else list(columns)
     for _, some in itertools.groupby(groups, key=lambda each: each[0]):
         _, numbers, sizes = zip(*some, strict=True)
-        yield from file.iter_batches(min(sizes), list(numbers), names, use_threads=False)
+        yield from file.iter_batches(min(sizes), list(numbers), columns, use_threads=False)
 
 
 def part_name(index: int) -> str:
@@ -274,7 +273,7 @@ class PartSet:
         """Return one part as a table; before the first read in this process, its bytes are checked by SHA-256."""
         part = self.part(part)
         with self._parquet(part) as file:
-            return file.read(columns=list(columns) if columns is not None else None)
+            return file.read(columns, use_threads=False)
 
     def batches(
         self, part: Part | int, columns: Sequence[str] | None = None, batch_size: int = 1024
@@ -333,6 +332,7 @@ class PartSet:
 
         self._verify_file(part.name, part.bytes, part.sha256)
         with self.folder.open(part.name) as opened:
+            # Read it with use_threads=False: one of Arrow's threads that frees `opened` while Python ends aborts the process.
             file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
             known = [each[self.kind] for each in (SCHEMAS, WIDER) if self.kind in each]
             if known and not any(file.schema_arrow.equals(each) for each in known):

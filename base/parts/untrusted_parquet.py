@@ -52,7 +52,7 @@ def parquet_batches(opened: BinaryIO, columns: Sequence[str]) -> Iterator[pa.Rec
     written = [field.name for field in pq.ParquetFile(opened).schema_arrow if pa.types.is_dictionary(field.type)]
     as_written = [name for name in written if name in columns]
     file = pq.ParquetFile(opened, read_dictionary=as_written, pre_buffer=False, buffer_size=BUFFER_BYTES)
-    batches: Iterator[pa.RecordBatch] = file.iter_batches(n_rows, columns=list(columns))
+    batches: Iterator[pa.RecordBatch] = file.iter_batches(n_rows, columns=list(columns), use_threads=False)
     return batches
 
 
@@ -93,7 +93,7 @@ def _largest_row(opened: BinaryIO, columns: Sequence[str]) -> int:
     total = largest = 0
     file = pq.ParquetFile(opened, read_dictionary=sorted(as_dictionary), pre_buffer=False, buffer_size=BUFFER_BYTES)
     with contextlib.suppress(OSError, pa.ArrowException):  # damage: reported when the batches are read
-        for batch in file.iter_batches(n_rows, columns=list(columns)):
+        for batch in file.iter_batches(n_rows, columns=list(columns), use_threads=False):
             sizes = sum(map(_sizes, batch.columns), np.zeros(batch.num_rows, np.int64))
             total, largest = total + int(sizes.sum()), max(largest, int(sizes.max(initial=0)))
             if total > limit:

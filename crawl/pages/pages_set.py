@@ -131,13 +131,13 @@ class PagesSet:
             yield link_keys(rows["link_id"])
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        columns, folder = ["link_id", "url", "outcome", "final_url"], self._writer.folder
+        columns = ["link_id", "url", "outcome", "final_url"]
         for part in self._parts.values():
-            content = folder.read_bytes(part.name)  # once, also from a remote folder
+            content = self._writer.folder.read_bytes(part.name)  # once, also from a remote folder
             if (found := hashlib.sha256(content).hexdigest()) != part.sha256:
                 says = f"SHA-256 {found[:12]}…, the manifest says {part.sha256[:12]}…"
-                raise InputError(f"'{folder.location(part.name)}' was altered: {says}", REMAKE)
-            yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=columns)
+                raise InputError(f"'{self._writer.folder.location(part.name)}' was altered: {says}", REMAKE)
+            yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=columns, use_threads=False)
         if self._recovered and self._recovered.entries:
             rows = [{name: entry.row[name] for name in columns} for entry in self._recovered.entries]
             yield pa.RecordBatch.from_pylist(rows, pa.schema([PAGE.field(name) for name in columns]))
