@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webtext.base.errors import InputError
+from webtext.base.errors import InputError, visible
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, host_of, path_of, registrable_domain
 
@@ -119,7 +119,7 @@ def _read(location: str, parse: Callable[[str], str | None], what: str, example:
     if not entries:
         raise InputError(f"'{location}' contains no {what}", f"write one {what} per line, e.g. {example}, or omit it")
     return Blocklist(
-        about.get("name", name), about.get("licence"), hashlib.sha256(data).hexdigest(), frozenset(entries)
+        about.get("name", visible(name)), about.get("licence"), hashlib.sha256(data).hexdigest(), frozenset(entries)
     )
 
 

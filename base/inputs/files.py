@@ -151,8 +151,8 @@ def find_inputs(
 ) -> tuple[list[PartSet], list[InputFile]]:
     """Return the part sets of `kind` and the files with one of `suffixes` that `names` refer to, in the order given.
 
-    The files are read in `encoding`. Raises InputError for a name without a match, a file name that is not UTF-8 and,
-    unless `may_be_empty`, an empty file; ConfigError for an unknown encoding.
+    The files are read in `encoding`. Raises InputError for a name without a match and, unless `may_be_empty`, an empty
+    file; ConfigError for an unknown encoding.
     """
     what = kind if isinstance(kind, str) else " or ".join(kind)
     sets: list[PartSet] = []
@@ -169,8 +169,6 @@ def find_inputs(
     if not sets and not files:
         raise InputError(f"no {what} given", "name a part set or files")
     for file in files:
-        if file.location.encode(errors="replace").decode() != file.location:
-            raise InputError(f"the file name {file.location!r} is not valid UTF-8", "rename the file")
         if not may_be_empty and file.folder.size(file.name) == 0:
             raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
     return sets, files
@@ -223,9 +221,19 @@ def files_of(
     """Return the file of this name, the files that match it, or a folder's files with one of `suffixes`, sorted.
 
     If `takes` is given, it decides instead of `suffixes`. Hidden files and part sets inside a folder are ignored, and
-    whatever is ignored is printed. Raises InputError if no file is left.
+    whatever is ignored is printed. Raises InputError if no file is left, or if a file's name is not UTF-8.
     """
     check_encoding(encoding)
+    found = _found(name, what, suffixes, encoding, takes)
+    for file in found:
+        if file.location.encode(errors="replace").decode() != file.location:
+            raise InputError(f"the file name {file.location!r} is not valid UTF-8", "rename the file")
+    return found
+
+
+def _found(
+    name: str, what: str, suffixes: Sequence[str], encoding: str, takes: Callable[[InputFile], bool] | None
+) -> list[InputFile]:
     folder, last = Folder.split(name)
     if folder.is_file(last):
         return [InputFile(folder, last, encoding)]

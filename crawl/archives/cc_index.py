@@ -159,7 +159,7 @@ def open_index(paths: Sequence[str]) -> ds.Dataset:
     for path in paths:
         try:
             parts.append(_part(path))
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, ValueError) as error:
             raise InputError(
                 f"no index in '{path}': {one_line(error)}", "name Parquet files of Common Crawl's cc-index table"
             ) from None

@@ -313,6 +313,12 @@ def test_an_invalid_index_is_rejected(what: str, crawl_archive: LocalCommonCrawl
         crawl_archive.crawl([crawl_archive.web.url("/a")])
 
 
+@pytest.mark.parametrize("path", ["na\udcefve", "no-such-store://index"])
+def test_an_index_whose_name_is_no_place_is_rejected(path: str) -> None:
+    with pytest.raises(InputError, match="no index in '"):
+        cc_index.open_index([path])
+
+
 def test_real_records_of_common_crawl_fit_their_index(shared_data: Path) -> None:
     """Answers of index.commoncrawl.org and data.commoncrawl.org, as recorded by cdx_toolkit."""
     n_checked = 0

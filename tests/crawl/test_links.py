@@ -572,6 +572,9 @@ def test_missing_and_empty_inputs_are_named(tmp_path: Path) -> None:
             find_files([str(tmp_path / name)])
         assert said in str(error.value)
         assert name in str(error.value)
+    (tmp_path / "folder/RS_\udcef").write_text("{}")
+    with pytest.raises(InputError, match=r"RS_\\udcef' is not valid UTF-8"):
+        find_files([str(tmp_path / "folder")])
     with pytest.raises(InputError, match="no input file was given"):
         find_files([])
 
