@@ -84,13 +84,16 @@ def decompressed(file: BinaryIO, name: str) -> BinaryIO:
     codec = next((codec for codec in CODECS if name.endswith(codec.suffix)), None)
     if codec is None:
         return file
-    return io.BufferedReader(_Reader(_decoded(codec, file, file.read(codec.feed_bytes))), BUFFER_BYTES)
+    return reader_of(piece for piece, _ in _decoded(codec, file, file.read(codec.feed_bytes)))
+
+
+def reader_of(pieces: Iterator[bytes]) -> BinaryIO:
+    """Return a reader of the pieces, joined."""
+    return io.BufferedReader(_Reader(pieces), BUFFER_BYTES)
 
 
 class _Reader(io.RawIOBase):
-    """A file of pieces."""
-
-    def __init__(self, pieces: Iterator[tuple[bytes, bool]]) -> None:
+    def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._ready = memoryview(b"")
 
@@ -102,7 +105,7 @@ class _Reader(io.RawIOBase):
             piece = next(self._pieces, None)
             if piece is None:
                 return 0
-            self._ready = memoryview(piece[0])
+            self._ready = memoryview(piece)
         n_bytes = min(len(buffer), len(self._ready))
         buffer[:n_bytes] = self._ready[:n_bytes]
         self._ready = self._ready[n_bytes:]

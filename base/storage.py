@@ -405,10 +405,10 @@ _FULL = re.compile(r"^\d+ requested and \d+ written|No space left on device")
 """Matches messages without an errno: numpy's own text, and the system's text inside errors of other libraries."""
 
 
-def file_sha256(file: BinaryIO) -> str:
+def file_sha256(file: BinaryIO, block_bytes: int = 1 << 20) -> str:
     """Return the SHA-256 (hex) of a file's bytes from its current position on."""
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
+    while block := file.read(block_bytes):
         digest.update(block)
     return digest.hexdigest()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import codecs
 import importlib.metadata
-import io
 import re
-from typing import Any, BinaryIO, cast
+from collections.abc import Iterator
+from typing import BinaryIO
 
+from webtext.base.decompress import reader_of
 from webtext.base.errors import ConfigError
 
 UTF_8, AUTO = "utf-8", "auto"
@@ -69,39 +70,27 @@ def in_utf8(stream: BinaryIO, encoding: str, *, is_text: bool) -> BinaryIO:
 
     In a text, CRLF becomes LF and a byte order mark is removed. If a quarter of its first block is NUL, it isn't a text.
     """
-    return io.BufferedReader(cast(Any, _InUtf8(stream, encoding, is_text)))
+    return reader_of(_in_utf8(stream, encoding, is_text))
 
 
-class _InUtf8(io.RawIOBase):
-    def __init__(self, stream: BinaryIO, encoding: str, is_text: bool) -> None:
-        self._stream, self._is_text, self._is_utf8 = stream, is_text, codecs.lookup(encoding).name == UTF_8
-        self._decoder = codecs.getincrementaldecoder(encoding)("webtext.invalid")
-        self._ready, self._held, self._is_first, self._is_read = b"", b"", True, False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-        while not self._ready and not self._is_read:
-            block = self._stream.read(_BLOCK_BYTES)
-            self._is_read = not block
-            pending = self._decoder.getstate  # of a character whose end is in the next block
-            data = pending()[0] + block
-            text = self._decoder.decode(block, not block)
-            if self._is_utf8 and _INVALID not in text:  # then encoding it again would take half of the time
-                data = data[: len(data) - len(pending()[0])]
-            else:
-                data = text.encode(UTF_8, "webtext.invalid")
-            self._ready = self._as_text(data) if self._is_text else data
-        n_bytes = min(len(buffer), len(self._ready))
-        buffer[:n_bytes], self._ready = self._ready[:n_bytes], self._ready[n_bytes:]
-        return n_bytes
-
-    def _as_text(self, data: bytes) -> bytes:
-        if self._is_first and data:
-            data = b"\xff" if 4 * data.count(0) > len(data) else data.removeprefix(codecs.BOM_UTF8)
-            self._is_first = False
-        data, self._held = self._held + data, b""
-        if data.endswith(b"\r") and not self._is_read:
-            data, self._held = data[:-1], b"\r"
-        return data.replace(b"\r\n", b"\n")
+def _in_utf8(stream: BinaryIO, encoding: str, is_text: bool) -> Iterator[bytes]:
+    decoder, is_utf8 = codecs.getincrementaldecoder(encoding)("webtext.invalid"), codecs.lookup(encoding).name == UTF_8
+    held, is_first, is_read = b"", True, False
+    while not is_read:
+        begun = decoder.getstate()[0]  # of a character whose end is in the next block
+        block = stream.read(_BLOCK_BYTES)
+        is_read = not block
+        text = decoder.decode(block, is_read)
+        if is_utf8 and _INVALID not in text:  # then encoding it again would take half of the time
+            data = (begun + block).removesuffix(decoder.getstate()[0])
+        else:
+            data = text.encode(UTF_8, "webtext.invalid")
+        if is_text:
+            if is_first and data:
+                data = b"\xff" if 4 * data.count(0) > len(data) else data.removeprefix(codecs.BOM_UTF8)
+                is_first = False
+            data, held = held + data, b""
+            if data.endswith(b"\r") and not is_read:
+                data, held = data[:-1], b"\r"
+            data = data.replace(b"\r\n", b"\n")
+        yield data

@@ -10,7 +10,6 @@ unpickled and its decoder was started, so that the file is decompressed in the m
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,7 +24,7 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.run import Engine, Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, file_sha256
 from webtext.base.workers.attempt import KILLED_WORKER, Attempt
 from webtext.base.workers.local_engine import WorkerLimits
 from webtext.crawl.links.settings import LinkSettings
@@ -109,11 +108,8 @@ def with_sha256(_: Attempt, file: LinkFile) -> LinkFile:
     """Runs in a worker: return the file with its SHA-256."""
     if file.sha256:
         return file
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(min(HASH_BYTES, file.n_bytes)))
     with file.open() as opened:
-        while n := opened.readinto(buffer):  # type: ignore[attr-defined]
-            digest.update(buffer[:n])
-    return replace(file, sha256=digest.hexdigest())
+        return replace(file, sha256=file_sha256(opened, HASH_BYTES))
 
 
 def spill_file(attempt: Attempt, job: SpillJob) -> LinkFile:
