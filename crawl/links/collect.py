@@ -105,7 +105,7 @@ def check_dumps(links: PartSet) -> None:
 
 
 def _tasks(files: Sequence[LinkFile], n_parts: int) -> list[PartTask]:
-    sources = tuple(SourcePart(file.source, file.name, file.sha256) for file in files)
+    sources = tuple(SourcePart(file.source, file.label, file.sha256) for file in files)
     return [PartTask(index=i, sources=sources, payload=None, depends=f"{n_parts} parts") for i in range(n_parts)]
 
 

@@ -78,7 +78,7 @@ class SpillJob:
     @classmethod
     def of(cls, file: LinkFile, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
         """Return the job. A file under two names makes two spills, since their failures contain the name."""
-        key = sha256_json([recipe.hash, file.folder, file.name, file.source])[:32]
+        key = sha256_json([recipe.hash, file.folder, file.name, file.label, file.source])[:32]
         return cls(file=file, work=work, key=key, settings=settings, rule=recipe.settings)
 
     def judge(self) -> KarmaJudge:
@@ -120,7 +120,7 @@ def spill_file(attempt: Attempt, job: SpillJob) -> LinkFile:
 
         from webtext.crawl.links.judging import Funnel
 
-        funnel, hashing = Funnel(job.file.name), None
+        funnel, hashing = Funnel(job.file.label), None
         path = opened.enter_context(job.work.scratch(job.key + SUFFIX))
         out = opened.enter_context(open(path, "wb"))
         beside = opened.enter_context(ThreadPoolExecutor(1))
@@ -162,7 +162,7 @@ def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
 def _votes(opened: BinaryIO | Iterator[memoryview], attempt: Attempt, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
     from webtext.crawl.links.judging import votes_in, votes_in_batches
 
-    source = link_source(job.file.source, job.file.folder, job.file.name, job.settings)
+    source = link_source(job.file, job.settings)
     judge = job.judge()
     if not isinstance(source, SiftingSource):
         assert not job.ahead, "only lines are decompressed by another process"
@@ -193,7 +193,7 @@ def spill_files(jobs: Sequence[SpillJob], run: Run) -> tuple[list[LinkFile], lis
         run.console.say(f"links: resuming, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are already read")
     has_idle = run.engine.workers >= 2 * len(missing)
     tasks = [replace(job, ahead=has_idle and _is_read_ahead(job.file)) for job in missing]
-    names = [task.file.name for task in tasks]
+    names = [task.file.label for task in tasks]
     with _engine_for(tasks, run) as engine:
         with_engine, writes = replace(run, engine=engine), [job.work for job in jobs[:1]]
         read = with_engine.map(spill_file, tasks, "reading dumps", unit="file", names=names, writes=writes)
@@ -226,7 +226,7 @@ def _check_readable(file: LinkFile, spill: Spill) -> None:
 
 
 def _order(file: LinkFile) -> tuple[str, str, str]:
-    return file.name, file.sha256, file.folder
+    return file.label, file.sha256, file.folder
 
 
 def _is_read_ahead(file: LinkFile) -> bool:

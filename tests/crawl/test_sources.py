@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from dump_files import by_url, counts_of, rows_of
+from dump_files import by_url, counts_of, post, rows_of
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.inputs.hugging_face import Reference, _revision, pin_revision
@@ -33,10 +33,6 @@ from webtext.crawl.links.sources.inputs import (
 from webtext.crawl.links.sources.lists import Defaults, HuggingFaceColumn
 
 URL = "http://example.com/a"
-
-
-def submission(post_id: str, url: str, **fields: object) -> str:
-    return json.dumps({"id": post_id, "url": url, "score": 10, "created_utc": 1_400_000_000, "is_self": False} | fields)
 
 
 # --- which one -------------------------------------------------------------------------------------------------------
@@ -109,7 +105,7 @@ def test_lists_can_be_at_urls() -> None:
         pq.write_table(pa.table({"url": [URL], "score": [6]}), file)
     for found in find_files(["memory://lists/top.*"]):
         with found.open() as opened:
-            source = link_source(found.source, found.folder, found.name, LinkSettings())
+            source = link_source(found, LinkSettings())
             ((_, record),) = source.records(opened)
         (post,) = source.parse(record)
         assert (post.url, post.score) == (URL, 6 if found.source == "parquet" else 5)
@@ -134,8 +130,8 @@ def test_a_files_content_must_match_its_source(tmp_path: Path) -> None:
 
 
 def test_votes_of_all_sources_meet_in_one_link(collect: Any, tmp_path: Path) -> None:
-    (tmp_path / "RS_1.xz").write_bytes(lzma.compress(submission("s1", URL).encode()))
-    (tmp_path / "RS_2.bz2").write_bytes(bz2.compress(submission("s2", f"{URL}#top", score=7).encode()))
+    (tmp_path / "RS_1.xz").write_bytes(lzma.compress(json.dumps(post("s1", URL)).encode()))
+    (tmp_path / "RS_2.bz2").write_bytes(bz2.compress(json.dumps(post("s2", f"{URL}#top", score=7)).encode()))
     (tmp_path / "top.csv.gz").write_bytes(gzip.compress(f"url,score,created\n{URL},4,2014-01-01\n".encode()))
     (tmp_path / "more.jsonl.zst").write_bytes(
         zstandard.compress(json.dumps({"url": URL, "score": 5, "created": 8}).encode())
@@ -160,6 +156,16 @@ def test_votes_of_all_sources_meet_in_one_link(collect: Any, tmp_path: Path) -> 
     ]
 
 
+def test_lists_of_one_name_in_two_folders_have_different_posts(collect: Any, tmp_path: Path) -> None:
+    """Before, two posts at the same position were one, and the other was counted as `duplicate_post`."""
+    for year in ("2016", "2017"):
+        (tmp_path / year).mkdir()
+        (tmp_path / year / "top.csv").write_text(f"url,score,created\n{URL},4,2014-01-01\n")
+    links = collect(*(tmp_path / each / "top.csv" for each in ("2016", "2017", "2016/../2017")), out="out")
+    assert [post["post_id"] for post in rows_of(links)[0]["posts"]] == ["2016/top.csv:18", "2017/top.csv:18"]
+    assert [source.part for source in links.parts[0].sources] == ["2016/top.csv", "2017/top.csv"]
+
+
 def test_plain_urls_need_a_score_and_a_time(
     collect: Any, links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,7 +186,7 @@ def test_plain_urls_need_a_score_and_a_time(
 
 
 def test_a_file_read_by_another_source_is_read_again(collect: Any, tmp_path: Path) -> None:
-    (tmp_path / "RS_1").write_text(submission("1", URL, created=7) + "\n")
+    (tmp_path / "RS_1").write_text(json.dumps(post("1", URL, created=7)))
     first = collect(tmp_path / "RS_1", out="out")
     assert rows_of(first)[0]["posts"][0]["source"] == "reddit"
     again = collect(tmp_path / "RS_1", out="out", source="jsonl")

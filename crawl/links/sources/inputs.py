@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import fnmatch
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from webtext.base.config import timestamp
 from webtext.base.decompress import MAGIC_BYTES, Codec, compression_of
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import files_of
+from webtext.base.inputs.files import files_of, short_names
 from webtext.base.inputs.hugging_face import PREFIX, pin_revision
 from webtext.base.storage import Folder
 from webtext.crawl.links.settings import SOURCES, LinkSettings
@@ -58,6 +59,7 @@ class LinkFile:
     name: str
     source: str = SUBMISSIONS
     sha256: str = ""  # until it is hashed
+    label: str = field(default="", compare=False)  # its name, after some of its folders if another file has the same
 
     @property
     def location(self) -> str:
@@ -78,13 +80,18 @@ class LinkFile:
 
 
 def find_files(inputs: Iterable[str], source: str | None = None, needed: Sequence[str] = ("url",)) -> list[LinkFile]:
-    """Return the files that `inputs` name, sorted and without repeats.
+    """Return the files that `inputs` name, sorted and without repeats, with labels: a list's posts are identified by them.
 
     Each is read by `source` if given, otherwise by the source that its name implies. A folder contributes the
     files of its tree whose names match `source` (submissions by default). Raises InputError if an input matches nothing, or if a
     file is empty, cannot be read by its source, or is a list in which no row has one of the `needed` columns.
     """
-    files = sorted({file for name in inputs for file in _files_of(name, source)})
+    found = sorted((file for name in inputs for file in _files_of(name, source)), reverse=True)
+    files = sorted({os.path.realpath(file.location): file for file in found}.values())
+    labels = [file.name for file in files]
+    if len(set(labels)) < len(labels):
+        labels = short_names([file.location for file in files])
+    files = [replace(file, label=label) for file, label in zip(files, labels, strict=True)]
     if not files:
         raise InputError("no input file was given", "name RS_* files, a folder that contains some, or a list of links")
     for file in files:
@@ -149,18 +156,18 @@ def need_source(name: str, location: str, asked_for: str | None) -> str:
     return source
 
 
-def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> LinkSource[Any]:
-    """Return the reader for `folder`/`name`. Imports are local, since some readers load Arrow or a parser."""
-    if source in (SUBMISSIONS, HARVEST):
+def link_source(file: LinkFile, settings: LinkSettings) -> LinkSource[Any]:
+    """Return the reader for a file. Imports are local, since some readers load Arrow or a parser."""
+    if file.source in (SUBMISSIONS, HARVEST):
         from webtext.crawl.links.sources.reddit import Harvested, RedditDump
 
-        return RedditDump() if source == SUBMISSIONS else Harvested()
+        return RedditDump() if file.source == SUBMISSIONS else Harvested()
     from webtext.crawl.links.sources.lists import CsvFile, Defaults, HuggingFaceColumn, JsonLines, ParquetFile, UrlList
 
     moment = settings.default_created
     created = None if moment is None else timestamp(moment, "[crawl.links] default_created")
-    defaults = Defaults(file=name, score=settings.default_score, created=created)
-    if source == HUGGING_FACE:
-        return HuggingFaceColumn(defaults, folder)
+    defaults = Defaults(file=file.label, score=settings.default_score, created=created)
+    if file.source == HUGGING_FACE:
+        return HuggingFaceColumn(defaults, file.folder)
     readers: list[Callable[[Defaults], LinkSource[Any]]] = [CsvFile, JsonLines, ParquetFile, UrlList]
-    return readers[(CSV, JSONL, PARQUET, URLS).index(source)](defaults)
+    return readers[(CSV, JSONL, PARQUET, URLS).index(file.source)](defaults)
