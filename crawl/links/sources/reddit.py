@@ -20,7 +20,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
@@ -32,7 +32,6 @@ from webtext.crawl.links.sources.submission import DeletedPost, Sifted, Submissi
 
 SOURCE = "reddit"
 SITE = "https://www.reddit.com"
-NO_POST_ID = Unreadable("no_post_id", "neither id nor name")
 
 DELETED_BY_USER = "deleted_by_user"
 REMOVED_BY_MODERATOR = "removed_by_moderator"
@@ -132,20 +131,13 @@ class RedditDump:
         'http://a.com/?x&y'
         """
         row = _rows.row(record)
-        if isinstance(row, Unreadable):
-            return row
-        if not row.post_id:
-            return NO_POST_ID
-        try:
-            return (_submission(row),)
-        except msgspec.ValidationError as error:
-            return Unreadable("wrong_type", str(error))
+        return row if isinstance(row, Unreadable) else _vote(row, lambda: _of_dump(row))
 
     def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
         """Judge many lines at once in C++; lines that are not plain (`tests/reference/sift.py`) are left for `parse`."""
         dropped, posts, others = _sift.sift(_native(rule), memoryview(lines))  # type: ignore[arg-type]  # takes any bytes
         rows = _decode_lines(posts)  # only our fields, with types that always decode
-        return Sifted(dropped, [_submission(row) for row in rows], others)
+        return Sifted(dropped, [_of_dump(row) for row in rows], others)
 
 
 @functools.cache
@@ -163,16 +155,30 @@ def _native(rule: PostRule) -> _sift.Rule:
     )
 
 
-def _submission(row: _Row) -> Submission:
+def _vote(row: _Row, make: Callable[[], Submission]) -> Sequence[Submission] | Unreadable:
+    if not row.post_id:
+        return Unreadable("no_post_id", "neither id nor name")
+    try:
+        return (make(),)
+    except msgspec.ValidationError as error:
+        return Unreadable("wrong_type", str(error))
+
+
+def _of_dump(row: _Row) -> Submission:
+    is_self = _is_self(row) if row.is_self is None else row.is_self
+    return _submission(row, unescaped(row.url) if row.url else None, row.retrieved(), is_self)
+
+
+def _submission(row: _Row, url: str | None, retrieved: int | None, is_self: bool) -> Submission:
     return Submission(
         source=SOURCE,
         post_id=row.post_id,
         subreddit=row.subreddit,
-        url=_on_site(unescaped(row.url)) if row.url else None,
+        url=_on_site(url) if url else url,
         score=as_int64(row.score, "score"),
         created=as_int64(row.created_utc, "created_utc"),
-        retrieved=row.retrieved(),
-        is_self=_is_self(row) if row.is_self is None else row.is_self,
+        retrieved=retrieved,
+        is_self=is_self,
         over_18=bool(row.over_18),
     )
 
@@ -204,29 +210,10 @@ class Harvested:
         removal = removal_of(row.author, row.selftext, row.removed_by_category)
         if removal is not None:
             return DeletedPost(removal)
-        if not row.post_id:
-            return NO_POST_ID
-        try:
-            return (_answered(row, int(match[1])),)
-        except msgspec.ValidationError as error:
-            return Unreadable("wrong_type", str(error))
+        return _vote(row, lambda: _submission(row, row.url, int(match[1]), bool(row.is_self)))
 
 
 _LINE = re.compile(rb'\{"api":"reddit","retrieved":(\d{1,15}),"data":(.*)\}')
-
-
-def _answered(row: _Answer, retrieved: int) -> Submission:
-    return Submission(
-        source=SOURCE,
-        post_id=row.post_id,
-        subreddit=row.subreddit,
-        url=_on_site(row.url) if row.url else row.url,
-        score=as_int64(row.score, "score"),
-        created=as_int64(row.created_utc, "created_utc"),
-        retrieved=retrieved,
-        is_self=bool(row.is_self),
-        over_18=bool(row.over_18),
-    )
 
 
 def removal_of(author: str | None, selftext: str | None, removed_by_category: str | None) -> str | None:
