@@ -252,8 +252,9 @@ def _json_names(file: BinaryIO) -> list[str]:
     """Return the keys of the first objects of JSON lines, or all COLUMNS if none of them can be read."""
     names: dict[str, None] = {}
     for _, line in itertools.islice(read_lines(file), CHECKED_ROWS):
-        with contextlib.suppress(ValueError, TypeError, RecursionError):
-            names |= dict.fromkeys(json.loads(b"" if isinstance(line, Unreadable) else line))
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(b"" if isinstance(line, Unreadable) else line)
+            names |= dict.fromkeys(row if isinstance(row, dict) else ())
     return list(names) or [*COLUMNS]
 
 
