@@ -217,9 +217,11 @@ def _check_readable(file: LinkFile, spill: Spill) -> None:
     failed = spill.failed | spill.dropped
     reasons = [reason for reason in failed if reason not in UNSETTLED]
     if reasons:
+        first = next((f" (the first: {cause})" for _, _, cause in spill.failures), "")
         raise InputError(
             f"'{file.location}' was read as {file.source} and contains none: "
-            + ", ".join(f"{failed[reason]:,} {reason}" for reason in sorted(reasons)),
+            + ", ".join(f"{failed[reason]:,} {reason}" for reason in sorted(reasons))
+            + first,
             "expected Reddit's dumps (RS_*) or lists: .csv, .tsv, .jsonl, .parquet, or .txt with one URL per line",
             "name another file, or set --source to its format",
         )

@@ -170,7 +170,7 @@ def test_a_build_stops_where_nothing_is_kept_and_names_the_likely_cause(
     [
         ("RS_2017-01", b"<!doctype html>\n<html><body>\n<p>not found</p>\n</body></html>\n", "invalid_json"),
         ("RS_2017-01", bytes(range(256)) * 9, "invalid_json"),
-        ("RS_2017-01", b'{"a": 1}\n', "no_post_id"),
+        ("RS_2017-01", b'{"a": 1}\n', "contains none: 1 no_post_id (the first: neither id nor name)"),
         ("links.txt", b"<!doctype html>\n<html><body>\n", "not_http"),
         ("links.txt", b"\xff\xfe\x00\x01\n" * 9, "not_utf8"),
         ("links.jsonl", b"<!doctype html>\n", "invalid_json"),
