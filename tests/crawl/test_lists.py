@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,13 @@ def test_a_parquet_file_is_read_by_row_groups_and_typed_columns() -> None:
         (None, None, None, "links:1"),
         ("http://c.com/", 3, 1483315200, "links:2"),
     ]
+
+
+def test_values_of_parquet_may_be_bytes_and_decimals() -> None:
+    scores = pa.array([Decimal("5.9"), Decimal(-3), None], pa.decimal128(12, 2))
+    first, second, third = read(ParquetFile(HERE), parquet(url=[b"http://a.com/", None, b"\xff"], score=scores))
+    assert (first.url, first.score, second.url, second.score) == ("http://a.com/", 5, None, -3)  # type: ignore[union-attr]
+    assert third == "not_utf8"
 
 
 def test_dates_of_parquet_are_utc_and_times_in_an_unknown_zone_are_counted() -> None:

@@ -13,10 +13,12 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any, BinaryIO
 
 import msgspec
@@ -219,9 +221,13 @@ class HuggingFaceColumn(RowSource):
 
 def _typed_row(position: int, row: Mapping[str, Any] | Exception, url: str = URL) -> Row | Unreadable:
     """Return a row whose URL is in the column `url`, or Unreadable if it could not be decoded."""
-    if isinstance(row, Exception):
-        return Unreadable("not_utf8" if isinstance(row, UnicodeDecodeError) else "wrong_type", str(row))
-    return position, {**row, URL: row.get(url)}
+    try:
+        if isinstance(row, Exception):
+            raise row
+        link = row.get(url)
+        return position, {**row, URL: link.decode() if isinstance(link, bytes) else link}
+    except (ValueError, OverflowError, KeyError) as error:  # those of `rows_of`
+        return Unreadable("not_utf8" if isinstance(error, UnicodeDecodeError) else "wrong_type", str(error))
 
 
 def check_columns(source: str, file: BinaryIO, location: str, needed: Sequence[str]) -> None:
@@ -281,9 +287,9 @@ def _number(value: Any, field: str) -> int | None:
         value = value.strip() or None
     if value is None or (isinstance(value, float) and value != value):
         return None  # data frames write NaN for a missing value
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise msgspec.ValidationError(f"{field} is {shown(value, typed=False)}, not a number")
-    return as_int64(value, field)
+    return as_int64(math.floor(value) if isinstance(value, Decimal) else value, field)
 
 
 def _moment(value: Any) -> int | None:
