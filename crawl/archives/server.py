@@ -10,7 +10,6 @@ pauses are recorded with the hosts' clocks, so that a run that is killed and res
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import time
 from collections.abc import Collection, Sequence
@@ -33,7 +32,7 @@ _LATER = "fetched pages are kept: rerun the same command later"
 
 
 class ArchiveServer:
-    """Sends requests to one archive over the given clients, each of which sends one at a time."""
+    """Sends requests to one archive over the given open clients, each of which sends one at a time."""
 
     def __init__(
         self,
@@ -48,9 +47,8 @@ class ArchiveServer:
         self._name = name
         self._hosts = hosts
         self._clock = f"archive {ascii(name)}"
-        self._clients = clients
         self._free: asyncio.Queue[Client] = asyncio.Queue()
-        for client in self._clients:
+        for client in clients:
             self._free.put_nowait(client)
         self._limits = limits
         self._delay = max(client.hosts.pace.delay for client in clients)
@@ -59,15 +57,6 @@ class ArchiveServer:
         self._quiet_until = time.monotonic() + wait
         self._is_slow = wait > RETRY_SECONDS
         self._n_lost = 0
-
-    async def __aenter__(self) -> ArchiveServer:
-        self._stack = contextlib.AsyncExitStack()
-        for client in self._clients:
-            await self._stack.enter_async_context(client)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
 
     async def get(
         self, url: str, headers: dict[str, str], wants_body: WantsBody, visit: Visit, max_bytes: int

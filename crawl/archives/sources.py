@@ -41,13 +41,12 @@ async def open_archives(
         server = None
         if settings.cc_data.startswith(("http://", "https://")):
             busy = BUSY_STATUSES | {403}  # Common Crawl's file server uses 403 for "slow down"
-            clients = [_client(settings, rule, busy) for _ in range(CONNECTIONS)]
+            clients = [await stack.enter_async_context(_client(settings, rule, busy)) for _ in range(CONNECTIONS)]
             server = ArchiveServer(settings.cc_data, clients, limits, hosts, busy=busy)
-            await stack.enter_async_context(server)
         found[COMMON_CRAWL] = CommonCrawl(server, judge, settings, preference)
     if WAYBACK in settings.sources:
-        server = ArchiveServer(settings.wayback_replay, [_client(settings, rule)], limits, hosts)
-        await stack.enter_async_context(server)
+        client = await stack.enter_async_context(_client(settings, rule))
+        server = ArchiveServer(settings.wayback_replay, [client], limits, hosts)
         found[WAYBACK] = _one_by_one(judge, Wayback(server, settings, preference), settings)
     if WARC in settings.sources:
         from webtext.crawl.archives.replay import WarcReplay

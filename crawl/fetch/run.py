@@ -166,10 +166,11 @@ def _recipe(settings: FetchSettings, domains: DomainBlocklists, sample: Sample |
 
 
 def _check_loopback(links: PartSet) -> None:
-    for url in filter(is_fetchable, _column(links, "url")):
-        host, _ = host_and_port(url)
-        if not is_loopback_host(host):
-            raise ConfigError(f"no contact: '{url}' is not on this machine, and its owner could not reach you", CONTACT)
+    for batch in link_batches(links, ["url"]):
+        for url in filter(is_fetchable, batch["url"].to_pylist()):
+            if not is_loopback_host(host_and_port(url)[0]):
+                said = f"no contact: '{url}' is not on this machine, and its owner could not reach you"
+                raise ConfigError(said, CONTACT)
 
 
 def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusions:
@@ -342,8 +343,3 @@ class _Crawl:
         outcome = FETCHED if visit.reason is None else outcome_of(visit.reason)
         n_bytes = 0 if visit.exchange is None else len(visit.exchange.body)
         self.progress.advance(note=self.tally.add(outcome, n_bytes))
-
-
-def _column(links: PartSet, name: str) -> Iterator[str]:
-    for batch in link_batches(links, [name]):
-        yield from batch[name].to_pylist()

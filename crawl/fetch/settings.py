@@ -90,7 +90,11 @@ class FetchSettings:
     def _check_archives(self) -> None:
         sources = tuple(name.strip() for text in self.sources for name in text.split(","))
         object.__setattr__(self, "sources", sources)
-        _check_sources(sources)
+        for name in sources:
+            if name not in SOURCES:
+                raise ConfigError(f"--from: unknown source '{name}'", did_you_mean(name, SOURCES))
+        if len(set(sources)) < len(sources) or not sources:
+            raise ConfigError(f"--from '{','.join(sources)}': expected one or more sources, each once")
         for source, option, given in ((COMMON_CRAWL, "cc-index", self.cc_index), (WARC, "warc", self.warc)):
             if bool(given) != (source in sources):
                 raise ConfigError(f"--from {source} and --{option} go together", f"give both, e.g. --{option} FOLDER")
@@ -119,11 +123,3 @@ def open_files() -> int:
     """Return the number of files and connections that a crawl may have open, which becomes its soft limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(hard % 2**63, OPEN_FILES)  # some systems have -1 for "unlimited"
-
-
-def _check_sources(sources: tuple[str, ...]) -> None:
-    for name in sources:
-        if name not in SOURCES:
-            raise ConfigError(f"--from: unknown source '{name}'", did_you_mean(name, SOURCES))
-    if len(set(sources)) < len(sources) or not sources:
-        raise ConfigError(f"--from '{','.join(sources)}': expected one or more sources, each once")

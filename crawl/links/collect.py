@@ -119,10 +119,7 @@ def _with_spills(
             of_part.setdefault(block.bucket * len(tasks) // N_BUCKETS, []).append(block)
         for part, its_blocks in of_part.items():
             blocks[part].append((spill.file_name, tuple(its_blocks)))
-    unlinked = Counts()
-    for spill in spills:
-        n_records = sum(spill.dropped.values()) + sum(spill.failed.values())
-        unlinked += Counts(n_records, 0, spill.dropped, spill.failed)
+    unlinked = sum((spill.unlinked for spill in spills), Counts())
     rule = settings.rule
     failures = tuple(FailedRecord(*failure) for spill in spills for failure in spill.failures)
     return [

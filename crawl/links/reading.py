@@ -20,6 +20,7 @@ import msgspec
 
 from webtext.base.decompress import ZSTANDARD, decompress
 from webtext.base.errors import InputError
+from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
@@ -48,14 +49,13 @@ READER_LIMITS = WorkerLimits(memory_bytes=3 << 30)
 
 
 class Spill(msgspec.Struct, kw_only=True):
-    """The record of a finished spill: its blocks, and the counts of the posts that are not in it."""
+    """The record of a finished spill."""
 
     key: str
     sha256: str  # of the dump
     n_bytes: int
     blocks: list[SpillBlock]
-    dropped: dict[str, int]
-    failed: dict[str, int]
+    unlinked: Counts  # records that gave no vote
     failures: list[tuple[str, str, str]]  # (FILE:POSITION, reason, cause), the first MAX_NAMED_FAILURES
 
     @property
@@ -140,8 +140,7 @@ def spill_file(attempt: Attempt, job: SpillJob) -> LinkFile:
         sha256=file.sha256,
         n_bytes=n_bytes,
         blocks=writer.blocks,
-        dropped=funnel.counts.dropped,
-        failed=funnel.counts.failed,
+        unlinked=funnel.counts,
         failures=funnel.failures,
     )
     job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(with_check(msgspec.to_builtins(spill))))
@@ -166,14 +165,12 @@ def _votes(opened: BinaryIO | Iterator[memoryview], attempt: Attempt, job: Spill
     judge = job.judge()
     if not isinstance(source, SiftingSource):
         assert not job.ahead, "only lines are decompressed by another process"
-        rows = attempt.reading(0, source.records(cast(BinaryIO, opened)), _lost)
+        rows = attempt.reading(
+            0, source.records(cast(BinaryIO, opened)), lambda cause: (0, Unreadable(KILLED_WORKER, cause))
+        )
         return votes_in(rows, source, attempt, judge, funnel)
     chunks = opened if job.ahead else decompress(cast(BinaryIO, opened))
     return votes_in_batches(read_batches(cast(Iterator[memoryview], chunks)), source, attempt, judge, funnel)
-
-
-def _lost(cause: str) -> tuple[int, Unreadable]:
-    return 0, Unreadable(KILLED_WORKER, cause)
 
 
 def identify_files(files: Sequence[LinkFile], run: Run) -> list[LinkFile]:
@@ -212,9 +209,9 @@ def spill_files(jobs: Sequence[SpillJob], run: Run) -> tuple[list[LinkFile], lis
 def _check_readable(file: LinkFile, spill: Spill) -> None:
     """Raise InputError for a file with no readable record: its name or --source is wrong about its format."""
     foreign = {"not_http"} if file.source == URLS else set()  # any line could be a URL
-    if spill.blocks or spill.dropped.keys() - foreign:
+    if spill.blocks or spill.unlinked.dropped.keys() - foreign:
         return
-    failed = spill.failed | spill.dropped
+    failed = spill.unlinked.failed | spill.unlinked.dropped
     reasons = [reason for reason in failed if reason not in UNSETTLED]
     if reasons:
         first = next((f" (the first: {cause})" for _, _, cause in spill.failures), "")

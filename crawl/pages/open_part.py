@@ -14,7 +14,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Recovered:
     """The rest of part `index` after a killed run: the entries with complete records, and their length in the journal."""
 
     index: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = field(compare=False)
     journal_bytes: int
 
 

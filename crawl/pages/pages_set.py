@@ -29,7 +29,7 @@ from webtext.base.parts.schemas import PAGE
 from webtext.base.parts.stage import SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.pages.link_table import LinkTable
-from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
+from webtext.crawl.pages.open_part import OpenPart, recover, remove_open
 from webtext.crawl.pages.reasons import FETCHED, outcome_of
 from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.user_agent import user_agent
@@ -119,7 +119,7 @@ class PagesSet:
     def _check_unchanged(self) -> None:
         """Raise InputError if the folder has changed since this set was opened."""
         now, entries = recover(self._writer.folder, self._parts), self._writer.folder.child(ENTRIES).names(".json")
-        if self._entries != entries or _extent(now) != _extent(self._recovered):
+        if self._entries != entries or now != self._recovered:
             raise InputError(f"another run has just written to '{self._writer.folder.url}'", "rerun the command")
 
     def _read_rows(self) -> Iterator[Keys]:
@@ -174,10 +174,6 @@ def _check_same_settings(folder: Folder, recipe: Recipe) -> None:
 
 
 _ELSEWHERE = "write to another folder: another --out, or another `out` in [build]"
-
-
-def _extent(recovered: Recovered | None) -> tuple[int, int] | None:
-    return (recovered.index, recovered.journal_bytes) if recovered else None
 
 
 def _row(link: QueuedLink, visit: Visit) -> dict[str, Any]:
