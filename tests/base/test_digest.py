@@ -23,14 +23,8 @@ SCHEMA = pa.schema(
         pa.field("posts", pa.list_(pa.struct([("id", pa.string()), ("score", pa.int64())]))),
     ]
 )
-ROW: dict[str, Any] = {
-    "name": "a",
-    "score": 0.5,
-    "n": 3,
-    "flag": True,
-    "links": ["x", "yz"],
-    "posts": [{"id": "p", "score": 4}],
-}
+ROW: dict[str, Any] = {"name": "a", "score": 0.5, "n": 3, "flag": True}
+ROW |= {"links": ["x", "yz"], "posts": [{"id": "p", "score": 4}]}
 
 
 def digest(rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> str:

@@ -153,16 +153,8 @@ def test_under_json_progress_is_events_on_stderr() -> None:
     shown, stdout = on_a_terminal(SHOW_A_PANEL.format(mode="json", total=3))
     event = json.loads(shown.splitlines()[-1])
     assert event.pop("seconds") >= 0
-    assert event == {
-        "event": "end",
-        "label": "crawl.fetch",
-        "unit": "links",
-        "done": 3,
-        "total": 3,
-        "records": 1000,
-        "seconds_left": 0.0,
-        "pages": 2,
-    }
+    of = {"event": "end", "label": "crawl.fetch", "unit": "links"}
+    assert event == of | {"done": 3, "total": 3, "records": 1000, "seconds_left": 0.0, "pages": 2}
     assert stdout == '{"links": 3}\n'
 
 

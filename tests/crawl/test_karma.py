@@ -114,24 +114,10 @@ def test_each_reason_is_returned(changes: dict[str, object], reason: str) -> Non
 @pytest.mark.parametrize(
     "url",
     [
-        *(
-            "http://starwars.wikia.com/wiki/A",
-            "http://en.wiktionary.org/wiki/a",
-            "http://goo.gl/abc",
-            "http://t.co/abc",
-        ),
-        *(
-            "http://example.com/paper.pdf",
-            "http://example.com/?image=a.jpg",
-            "http://example.com/jpg",
-            "http://a.com/x.jpg/",
-        ),
-        *(
-            "http://redditgifts.com/",
-            "http://notreddit.com/",
-            "http://wikipedia.org.example.com/",
-            "http://a.com/wikipedia.org",
-        ),
+        *("http://starwars.wikia.com/wiki/A", "http://en.wiktionary.org/wiki/a", "http://goo.gl/abc"),
+        *("http://t.co/abc", "http://example.com/paper.pdf", "http://example.com/?image=a.jpg"),
+        *("http://example.com/jpg", "http://a.com/x.jpg/", "http://redditgifts.com/", "http://notreddit.com/"),
+        *("http://wikipedia.org.example.com/", "http://a.com/wikipedia.org"),
     ],
 )
 def test_urls_that_only_resemble_a_dropped_one_are_kept(url: str) -> None:

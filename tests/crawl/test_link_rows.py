@@ -36,14 +36,8 @@ def row_of(url: str, posts: list[Submission], ratio: float) -> dict[str, Any]:
     karma = {"karma": max(scores), "karma_sum": max(-(2**63), min(sum(scores), 2**63 - 1))}
     made = {"url_raw": posts[0].url, "domain": url[11:-1], "first_created": posts[0].created}
     voted = [{field.name: asdict(post)[field.name] for field in POST} for post in posts]
-    return {
-        "link_id": link_id(url),
-        "url": url,
-        "posts": voted,
-        "split": split_of(link_id(url), ratio),
-        **karma,
-        **made,
-    }
+    identified = {"link_id": link_id(url), "url": url, "split": split_of(link_id(url), ratio)}
+    return identified | {"posts": voted} | karma | made
 
 
 @settings(max_examples=50)

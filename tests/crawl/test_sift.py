@@ -27,14 +27,8 @@ from webtext.crawl.links.sources.submission import SiftingSource
 from webtext.crawl.links.spill import Vote
 
 JUDGE = KarmaJudge.of(LinkSettings(min_score_age=60))
-PLAIN = {
-    "id": "88",
-    "url": "http://a.com/",
-    "score": 8,
-    "created_utc": 1_400_000_000,
-    "is_self": False,
-    "over_18": False,
-}
+PLAIN = {"id": "88", "url": "http://a.com/", "score": 8, "created_utc": 1_400_000_000}
+PLAIN |= {"is_self": False, "over_18": False}
 NO_RULE = PostRule(
     end=None,
     keep_over_18=True,
