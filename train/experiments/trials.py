@@ -268,15 +268,15 @@ def slots_for(trials: Trials) -> list[Mapping[str, str]]:
 
     There is one per GPU, or on a CPU one per core, fewer if OMP_NUM_THREADS asks for several threads.
     """
-    settings, gpus = [trial.settings for trial in trials], list[str]()
-    if any(each.device != "cpu" for each in settings):
+    gpus: list[str] = []
+    if any(trial.settings.device != "cpu" for trial in trials):
         import torch
 
         named, n = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
         gpus = named.split(",")[:n] if named else [str(i) for i in range(n)]
     if gpus:
-        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[: len(settings)]]
+        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[: len(trials)]]
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    n = max(1, min(available_cores() // (int(asked) if asked.isdecimal() else 1), len(settings)))
+    n = max(1, min(available_cores() // (int(asked) if asked.lstrip("0").isdecimal() else 1), len(trials)))
     threads = str(max(1, available_cores() // n))
     return [{"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}] * n
