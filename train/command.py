@@ -293,8 +293,10 @@ def sample(
     """
     if "" in stops:
         raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
-    n = len(prompts) * samples
-    _plan(run, f"would generate {counted(n, 'text')} of {settings.max_tokens:,} tokens at most from '{model}'")
+    begins = [prompt for prompt in prompts for _ in range(samples)]
+    _plan(
+        run, f"would generate {counted(len(begins), 'text')} of {settings.max_tokens:,} tokens at most from '{model}'"
+    )
     from webtext.train.distributed import join_world
     from webtext.train.evaluate.measured import dtype_name, load_measured
     from webtext.train.model.sample import sample_texts, stream_text
@@ -302,7 +304,6 @@ def sample(
 
     measured = load_measured(model, tokenizer, run.console.warn)
     tok = measured.text_tokenizer()
-    begins = [prompt for prompt in prompts for _ in range(samples)]
     too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", samples, "--samples")
     with join_world() as world, too_many:
         network = measured.on(world.device, dtype)

@@ -157,11 +157,11 @@ class Termination:
     asked = False
     by = "SIGTERM"  # the signal to this process, or to another one of the run
 
-    def _ask(self, *_: object) -> None:
+    def _ask(self, number: int, _: object) -> None:
         self.asked = True
-
-    def _ask_once(self, *_: object) -> None:
-        is_second, self.asked, self.by = self.by == "Ctrl-C", True, "Ctrl-C"
+        if number == signal.SIGTERM:
+            return
+        is_second, self.by = self.by == "Ctrl-C", "Ctrl-C"
         with contextlib.suppress(OSError):
             os.write(2, STOPPED if is_second else STOPPING)  # sys.stderr may be in the middle of a write
         if is_second:
@@ -182,7 +182,7 @@ class Termination:
         after = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         signal.signal(signal.SIGTERM, termination._ask)
         if after[signal.SIGINT] != signal.SIG_IGN:
-            signal.signal(signal.SIGINT, termination._ask_once)
+            signal.signal(signal.SIGINT, termination._ask)
         try:
             yield termination
         except Interrupted:

@@ -10,9 +10,12 @@ pp    a rank has only its stages: the first has the embeddings, the last a copy 
       allocates the inputs of a stage for all microbatches at once
 fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3), except the gradients in a pipeline,
       which reduces them after the last microbatch. Gathered parameters have the step's dtype: all are kept, or the
-      embeddings and two blocks of models that have more than `LARGEST_GATHERED` and aren't in a pipeline
+      embeddings and two blocks of models that have more than `LARGEST_GATHERED`, or are offloaded, not in a pipeline
 tp    divides matrices, and activations except the gathered inputs of query, key and value and of the feed-forward
       layer (Korthikanti et al. 2022, section 4.2.2; they send those twice instead of keeping them)
+
+Offloaded, parameters and moments are on the host. One process needs two layers of the others and of activations on its
+device, and uses more if there is more (`offload/engine.py`); shards have their sums of gradients there too.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+from webtext.base.config import changed
 from webtext.train.mesh import LARGEST_GATHERED, MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.settings import TrainSettings, check_trainable
 from webtext.train.shape import GPT2Config
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from webtext.train.data.sources import SourceUse
 
 LOGITS_PER_CHUNK, MOST_CHUNKS = 2**27, 8  # as in cross_entropy.py, which needs torch
+INPUTS = 3  # of a layer and one microbatch at once (`INPUTS_PER_MICROBATCH` in offload/engine.py, which needs torch)
 GIB = 2**30
 FLOAT32, BFLOAT16 = 4, 2
 
@@ -74,25 +79,25 @@ def _memory_of_rank(
     mine = -(-whole // shape.fsdp)
     n_hidden = 12 * n_blocks * config.n_embd**2 // shape.tp
     moments = 2 * mine - (-(-n_hidden // shape.fsdp) if settings.optimizer.optimizer == "muon" else 0)
-    is_shared = shape.fsdp > 1 and shape.pp == 1
-    casts = size * (ends + two_blocks if is_shared and size * whole > LARGEST_GATHERED else whole)
+    offloads = settings.machine.offload
+    is_shared, is_alone = (shape.fsdp > 1 or offloads) and shape.pp == 1, offloads and shape.fsdp == 1
+    casts = size * (ends + two_blocks if is_shared and (offloads or size * whole > LARGEST_GATHERED) else whole)
     chunks = n_stages(settings.machine.pipeline_schedule, shape.pp) // shape.pp
     # hidden states and their gradients, which torch allocates for every microbatch
     received = (2 * chunks - is_first - is_last) * n_microbatches * n_tokens * size * config.n_embd
-    kept, beside = block_activations(config, settings.machine.activation_checkpointing, size, shape.tp)
+    recomputes = settings.machine.activation_checkpointing or is_alone
+    kept, beside = block_activations(config, recomputes, size, shape.tp)
     ids = 8 + (shape.tp > 1)  # with tp also who has the token
     norm = (size * config.n_embd + 2 * size) / shape.tp
-    uses_flex = compiles(settings) and settings.device != "cpu"
-    mask = (
-        size * settings.context if settings.data.documents == "masked" and not uses_flex else 0
-    )  # for all layers together
-    of_all = n_blocks * kept + ids * is_first + norm * is_last + mask
+    has_mask = settings.data.documents == "masked" and (is_alone or settings.device == "cpu" or not compiles(settings))
+    mask = size * settings.context * has_mask  # for all layers together, where flex attention isn't used
+    of_all = (INPUTS if is_alone else n_blocks) * kept + ids * is_first + norm * is_last + mask
     stored = min(in_flight(chunks, shape.pp, rank), n_microbatches)
     return Memory(
-        parameters=FLOAT32 * mine,
-        gradients=FLOAT32 * (mine + two_blocks if is_shared else whole),
-        optimizer=FLOAT32 * moments,
-        cast_parameters=0 if shape.fsdp == 1 and size == FLOAT32 else casts,
+        parameters=0 if offloads else FLOAT32 * mine,
+        gradients=FLOAT32 * (ends + 3 * of_block if is_alone else mine + two_blocks if is_shared else whole),
+        optimizer=0 if offloads else FLOAT32 * moments,
+        cast_parameters=0 if not is_shared and shape.fsdp == 1 and size == FLOAT32 else casts,
         activations=math.ceil(n_tokens * (stored * of_all + beside)) + received // shape.tp,
         output_layer=_output_layer(config, settings, n_tokens, shape.tp) if is_last else 0,
     )
@@ -155,14 +160,21 @@ def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_byte
 
     Estimates aren't exact: if none fits, the least is named.
     """
-    share, offloads = settings.batch_size // shape.n_data, settings.machine.offload
+    share = settings.batch_size // shape.n_data
     smaller = range(1, settings.accumulation(shape.n_data)[0])
     sizes = [n for n in smaller if share % n == 0 and share // n >= shape.pp]
-    # Offloaded, the device never has the entire model, so any size may fit.
-    fitting = [n for n in sizes if offloads or memory_of(config, settings, shape, n).total <= n_bytes]
+    fitting = [n for n in sizes if memory_of(config, settings, shape, n).total <= n_bytes]
     what = f"microbatch_size = {max(fitting, default=1)}" if sizes else "a smaller model or context"
-    is_least = settings.machine.activation_checkpointing or offloads
+    is_least = settings.machine.activation_checkpointing or (settings.machine.offload and shape.size == 1)
     return what if is_least else f"{what} or activation_checkpointing = true"
+
+
+def host_bytes(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> int:
+    """Return the bytes that an offloaded process has on the host; one process also has copies and each layer's inputs."""
+    plain = memory_of(config, changed(settings, offload=False), shape)
+    inputs = settings.batch_size * config.context * config.n_embd * number_bytes(settings)
+    of_layers = plain.cast_parameters + config.n_layer * inputs if shape.size == 1 else 0
+    return 2 * plain.parameters + plain.optimizer + of_layers
 
 
 def plan_training(
@@ -206,12 +218,6 @@ def plan_training(
         what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
         smaller = advice(config, settings, shape, memory_gib * GIB)
         lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
-    if (
-        settings.machine.offload
-    ):  # everything except activations and logits; by one process, the inputs of each layer too
-        inputs = (
-            (shape.size == 1) * n_microbatches * microbatch * config.context * config.n_embd * number_bytes(settings)
-        )
-        n_bytes = memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
-        lines.append(f"offloaded: {n_bytes / GIB:,.2f} GiB on the host")
+    if settings.machine.offload:
+        lines.append(f"offloaded: {host_bytes(config, settings, shape) / GIB:,.2f} GiB on the host, for each process")
     return answer | {"sources": list(map(asdict, sources)), "tokens": settings.total_tokens}, "\n".join(lines)

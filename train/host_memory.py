@@ -19,17 +19,13 @@ def host_zeros(shape: Sequence[int], dtype: torch.dtype, *, pinned: bool) -> Ten
     """Return a tensor of zeros. torch would round a pinned one up to a power of two. MachineError if it can't be pinned."""
     if not pinned:
         return torch.zeros(shape, dtype=dtype)
-    block = mmap.mmap(-1, max(1, math.prod(shape)) * dtype.itemsize, mmap.MAP_PRIVATE)
-    zeros = torch.frombuffer(block, dtype=dtype, count=math.prod(shape)).view(shape)
-    _pin(zeros.untyped_storage())
-    return zeros
-
-
-def _pin(block: torch.UntypedStorage) -> None:
-    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    memory = mmap.mmap(-1, max(1, math.prod(shape)) * dtype.itemsize, mmap.MAP_PRIVATE)
+    zeros = torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)
+    block, runtime = zeros.untyped_storage(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
     if error := int(runtime.cudaHostRegister(block.data_ptr(), block.nbytes(), _PORTABLE)):
         raise MachineError(
             f"{block.nbytes():,} bytes of host memory can't be locked for the GPU (CUDA error {error})",
             "free some memory, or raise 'ulimit -l'",
         )
     weakref.finalize(block, runtime.cudaHostUnregister, block.data_ptr()).atexit = False
+    return zeros

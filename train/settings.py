@@ -109,10 +109,7 @@ class MachineSettings(Checked):
     )
     pipeline_schedule: str = setting("1f1b", "schedule of the stages: 1f1b or interleaved", in_recipe=False, flag=False)
     offload: bool = setting(
-        False,
-        "keep parameters and optimizer on the host, if the device has too little memory",
-        in_recipe=False,
-        flag=False,
+        False, "keep parameters and optimizer on the host of a device with little memory", in_recipe=False, flag=False
     )
     compile: str = setting("auto", "compile blocks and loss: on, off, or auto (on a GPU)", in_recipe=False, flag=False)
     deterministic: bool = setting(

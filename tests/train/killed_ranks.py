@@ -7,7 +7,6 @@ After so many kills the run completes, and its results must equal those of an un
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -17,10 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import small_runs
-from small_runs import flags, on_ranks, rows, small
-
-from webtext.base.config import all_settings
+from small_runs import flags, rows, small, train_on_ranks
 
 STEPS_A_KILL = 12
 """More than an attempt makes before its kill, so that the run does not end before the last one."""
@@ -76,9 +72,7 @@ def left(out: Path) -> dict[str, Any]:
 
 
 def train_undisturbed(tokens: str, folder: Path, how: dict[str, Any]) -> None:
-    run = json.dumps([(tokens, str(folder / "model"), all_settings(small(**how)))])
-    ended = on_ranks(2, Path(small_runs.__file__), folder, run)
-    assert [code for code, _ in ended] == [0, 0], ended
+    train_on_ranks(2, folder, [(tokens, folder / "model", small(**how))])
 
 
 def train_killed(tokens: str, folder: Path, how: dict[str, Any], kills: int, seed: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from webtext.base.config import options, place
+from webtext.base.config import all_settings, options, place
 from webtext.base.run import Run
 from webtext.train import TrainResult, TrainSettings, train_model
 
@@ -69,6 +69,11 @@ def losses(out: Path) -> list[float]:
     return [row[kind] for row in rows(out) for kind in ("loss", "validation_loss") if kind in row]
 
 
+def state(out: Path, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / f"checkpoints/step-{step:06d}/state.json").read_text())
+    return found
+
+
 def saved_bytes(out: Path, step: int) -> dict[str, bytes]:
     """The files with the tensors of a checkpoint."""
     files = (out / f"checkpoints/step-{step:06d}").glob("*.safetensors")
@@ -93,6 +98,13 @@ def on_ranks(n: int, script: Path, folder: Path, *arguments: str) -> list[tuple[
     return [(child.returncode, said) for child, said in zip(children, talk, strict=True)]
 
 
+def train_on_ranks(n: int, folder: Path, runs: Sequence[Sequence[Any]]) -> None:
+    """Make the runs (tokens, out, settings, and `start` if given) one after another, each by n processes."""
+    plain = [(tokens, str(out), all_settings(settings), *start) for tokens, out, settings, *start in runs]
+    ended = on_ranks(n, Path(__file__), folder, json.dumps(plain))
+    assert [code for code, _ in ended] == [0] * n, "\n".join(said for _, said in ended)
+
+
 @contextlib.contextmanager
 def joined_ranks() -> Iterator[tuple[int, int, Path, list[str]]]:
     """Join the ranks of `on_ranks`: yields this one's number, how many there are, the folder and the arguments."""
@@ -104,6 +116,21 @@ def joined_ranks() -> Iterator[tuple[int, int, Path, list[str]]]:
         yield rank, n, folder, arguments
     finally:
         distributed.destroy_process_group()
+
+
+class PinnedMemory:
+    """What CUDA registers as pinned: bytes by address."""
+
+    def __init__(self) -> None:
+        self.registered: dict[int, int] = {}
+
+    def cudaHostRegister(self, address: int, n_bytes: int, flags: int) -> int:  # noqa: N802 - its name in CUDA
+        self.registered[address] = n_bytes
+        return 2 if n_bytes > 10**6 else 0  # cudaErrorMemoryAllocation
+
+    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+        del self.registered[address]
+        return 0
 
 
 WORDS = re.findall(
@@ -119,7 +146,7 @@ def texts_of(seed: int, n: int, *, noise: bool = False) -> list[str]:
     return [" ".join(generator.choice(WORDS) for _ in range(80)) + "." for _ in range(n)]
 
 
-if __name__ == "__main__":  # on_ranks(n, Path(small_runs.__file__), folder, json.dumps([[tokens, out, settings], ...]))
+if __name__ == "__main__":  # as `train_on_ranks` starts it
     with joined_ranks() as (rank, n, _, (runs,)):
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
         for tokens, out, settings, *start in json.loads(runs):

@@ -30,15 +30,19 @@ def with_gradients(y: Tensor, x: list[Tensor]) -> list[Tensor]:
     return [y.detach(), *torch.autograd.grad(y, x[:3], x[3])]
 
 
+def expected_of(x: list[Tensor]) -> list[Tensor]:
+    exact = [part.detach().float().requires_grad_() for part in x[:3]]
+    reference = functional.scaled_dot_product_attention(*exact, is_causal=True)
+    return with_gradients(reference, [*exact, x[3].float()])
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     b=st.integers(1, 2), h=st.integers(1, 3), t=st.integers(1, 20), d=st.sampled_from([1, 4, 6]), size=st.integers(1, 7)
 )
 def test_it_equals_torchs_attention_to_the_rounding_of_bfloat16(b: int, h: int, t: int, d: int, size: int) -> None:
     x = vectors(b, h, t, d)
-    exact = [part.detach().float().requires_grad_() for part in x[:3]]
-    reference = functional.scaled_dot_product_attention(*exact, is_causal=True)
-    expected = with_gradients(reference, [*exact, x[3].float()])
+    expected = expected_of(x)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "MIN_BLOCK", size)
         patch.setattr(attention, "MAX_BLOCK", size)
@@ -51,10 +55,7 @@ def test_it_equals_torchs_attention_to_the_rounding_of_bfloat16(b: int, h: int, 
 @pytest.mark.parametrize("t", [1, 127, 128, 129, 700])
 def test_contexts_around_whole_blocks_are_as_near_as_torchs_own_kernel(t: int) -> None:
     x = vectors(1, 2, t, 16)
-    exact = [part.detach().float().requires_grad_() for part in x[:3]]
-    reference = functional.scaled_dot_product_attention(*exact, is_causal=True)
-    expected = with_gradients(reference, [*exact, x[3].float()])
-    for ours, theirs in zip(with_gradients(causal_attention(*x[:3]), x), expected, strict=True):
+    for ours, theirs in zip(with_gradients(causal_attention(*x[:3]), x), expected_of(x), strict=True):
         assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()
 
 

@@ -18,7 +18,7 @@ import torch
 import two_savers
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from small_runs import SECONDS, on_ranks, small, train
+from small_runs import SECONDS, PinnedMemory, on_ranks, small, train
 from torch import Tensor
 
 from webtext.base.errors import MachineError
@@ -52,21 +52,6 @@ class Gate:
             write(path, tensors)
 
         monkeypatch.setattr(checkpoint_storage, "write_tensors", wait)
-
-
-class PinnedMemory:
-    """What CUDA registers as pinned: bytes by address."""
-
-    def __init__(self) -> None:
-        self.registered: dict[int, int] = {}
-
-    def cudaHostRegister(self, address: int, n_bytes: int, flags: int) -> int:  # noqa: N802 - its name in CUDA
-        self.registered[address] = n_bytes
-        return 0
-
-    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
-        del self.registered[address]
-        return 0
 
 
 def test_copies_from_a_gpu_are_pinned_once_at_their_exact_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,8 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7, *, compiled: bool =
     dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
     with cast_parameters(model, dtype), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         tokens_bt = torch.randint(61, (microbatch, settings.context))
-        model.hidden(
-            tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.data.documents == "masked" else None
-        )
+        documents_bt = documents_of(tokens_bt, 5) if settings.data.documents == "masked" else None
+        model.hidden(tokens_bt, documents_bt=documents_bt)
     return sum(n for n, _ in kept.values())
 
 

@@ -6,6 +6,7 @@ import mmap
 
 import pytest
 import torch
+from small_runs import PinnedMemory
 
 from webtext.base.errors import MachineError
 from webtext.train import GPT2, GPT2Config, TrainSettings
@@ -21,23 +22,8 @@ from webtext.train.optimizer.optimizer import (
 )
 
 
-class Runtime:
-    """CUDA's functions for pinned memory: what is registered, as bytes by address."""
-
-    def __init__(self) -> None:
-        self.registered: dict[int, int] = {}
-
-    def cudaHostRegister(self, address: int, n_bytes: int, flags: int) -> int:  # noqa: N802 - its name in CUDA
-        self.registered[address] = n_bytes
-        return 2 if n_bytes > 10**6 else 0  # cudaErrorMemoryAllocation
-
-    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
-        del self.registered[address]
-        return 0
-
-
 def test_what_is_copied_is_pinned_at_exactly_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = Runtime()
+    runtime = PinnedMemory()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     rows = host_zeros((3, 5000), torch.bfloat16, pinned=True)
     assert runtime.registered == {rows.data_ptr(): 30_000}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import small_runs
-from small_runs import on_ranks, rows, small, talking, train
+from small_runs import rows, small, state, talking, train, train_on_ranks
 
-from webtext.base.config import all_settings, changed
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.train import TrainSettings, train_model
 
@@ -24,13 +22,6 @@ OFFLOADED = {"offload": True}
 RUN = tuple[str, Path, TrainSettings]
 
 
-def on_processes(n: int, folder: Path, runs: list[RUN]) -> None:
-    """Make the runs one after another with n processes."""
-    given = json.dumps([(tokens, str(out), all_settings(settings)) for tokens, out, settings in runs])
-    ended = on_ranks(n, Path(small_runs.__file__), folder, given)
-    assert [code for code, _ in ended] == [0] * n, "\n".join(error for _, error in ended)
-
-
 def until(step: int, mesh: str | None, **more: Any) -> TrainSettings:
     return changed(SETTINGS, stop_at_step=step, mesh=mesh, **more)
 
@@ -40,11 +31,6 @@ def losses(out: Path) -> dict[str, float]:
     kinds = ("loss", "grad_norm", "validation_loss")
     found = {f"{kind} {row['step']}": row[kind] for row in rows(out) for kind in kinds if kind in row}
     return {name: value for name, value in found.items() if "validation" not in name or name[-1] in "036"}
-
-
-def state(out: Path, step: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / f"checkpoints/step-{step:06d}/state.json").read_text())
-    return found
 
 
 @pytest.fixture
@@ -73,25 +59,16 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(
         until(step, mesh, pipeline_schedule=schedule, **how)
         for step, mesh, schedule in zip(range(2, 6), meshes, schedules, strict=True)
     ]
-    on_processes(2, tmp_path / "two", [(tokens, out, settings) for settings in chain])
+    train_on_ranks(2, tmp_path / "two", [(tokens, out, settings) for settings in chain])
     train(tokens, out, changed(SETTINGS, **OFFLOADED, **how))
     assert len(losses(out)) == 6 + 6 + 3
     assert losses(out) == pytest.approx(losses(alone), rel=rounding, abs=rounding)
     whole, moved = state(alone, 6), state(out, 6)
     assert moved["recipe"] == whole["recipe"]
     assert moved["sampler"] == whole["sampler"]
-    assert [state(out, step)["environment"]["mesh"] for step in (1, 2, 3, 4, 5)] == [
-        "one process",
-        "pp=2",
-        "fsdp=2",
-        "tp=2",
-        "pp=2",
-    ]
-    assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == [
-        "interleaved",
-        None,
-        "1f1b",
-    ]
+    environments = [state(out, step)["environment"] for step in (1, 2, 3, 4, 5)]
+    assert [each["mesh"] for each in environments] == ["one process", *meshes]
+    assert [each.get("pipeline_schedule") for each in environments] == [None, "interleaved", None, None, "1f1b"]
 
 
 @pytest.mark.slow
@@ -102,7 +79,7 @@ def test_offloaded_shards_make_the_run_of_one_process(tokens: str, tmp_path: Pat
     shards = [changed(pads, **OFFLOADED), *(until(step, "fsdp=2", **OFFLOADED) for step in (3, 6))]
     outs = [tmp_path / name for name in ("pads", "masks", "masks")]
     runs = [(tokens, out, settings) for out, settings in zip(outs, shards, strict=True)]
-    on_processes(2, tmp_path / "two", runs)
+    train_on_ranks(2, tmp_path / "two", runs)
     assert losses(tmp_path / "pads") == pytest.approx(losses(tmp_path / "pads alone"), rel=1e-5, abs=1e-5)
     assert losses(tmp_path / "masks") == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)
 
@@ -113,9 +90,7 @@ ALONE = {"one": {}, "offloaded": OFFLOADED}
 
 @pytest.mark.dist
 @pytest.mark.parametrize(
-    "how",
-    [{}, {"pipeline_schedule": "interleaved", "documents": "padded"}],
-    ids=["masks", "pads"],
+    "how", [{}, {"pipeline_schedule": "interleaved", "documents": "padded"}], ids=["masks", "pads"]
 )
 def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path, how: dict[str, Any]) -> None:
     """So does a single process, whether its model is on the device or on the host."""
@@ -125,7 +100,7 @@ def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path
         return tokens, tmp_path / place, saved
 
     def make(folder: str, runs: list[tuple[str, RUN]]) -> None:
-        on_processes(2, tmp_path / folder, [run for place, run in runs if place not in ALONE])
+        train_on_ranks(2, tmp_path / folder, [run for place, run in runs if place not in ALONE])
         for place, (_, out, settings) in runs:
             if place in ALONE:
                 train(tokens, out, settings)
@@ -146,7 +121,7 @@ def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path
 def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
     hows = [*({"mesh": mesh} for mesh in MESHES[:3]), {"mesh": "pp=2", "pipeline_schedule": "interleaved"}]
     runs = [(tokens, tmp_path / str(i), changed(SETTINGS, **how, compile="on")) for i, how in enumerate(hows)]
-    on_processes(2, tmp_path / "two", runs)
+    train_on_ranks(2, tmp_path / "two", runs)
     for _, out, _ in runs:
         assert state(out, 6)["environment"]["compiled"] is True
         assert losses(out) == pytest.approx(losses(alone), rel=1e-4, abs=1e-4), out.name

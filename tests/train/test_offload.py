@@ -16,8 +16,10 @@ import torch
 from simulated_device import COMPUTING, Copy, Event, SimulatedDevice, Task
 from torch import Tensor
 
-from webtext.train import GPT2, GPT2Config
+from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import WindowRules, documents_of
+from webtext.train.footprint import memory_of
+from webtext.train.mesh import MeshShape
 from webtext.train.offload import host as module
 from webtext.train.offload.engine import fit
 from webtext.train.offload.host import Link
@@ -289,6 +291,16 @@ def peak(n_layer: int, n: int = 2, **how: Any) -> int:
 
 def test_the_device_needs_as_much_at_16_layers_as_at_3() -> None:
     assert peak(3) == peak(16)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_plan_has_the_memory_of_a_step_in_a_window_of_two_layers(dtype: str) -> None:
+    """Plans leave out what exists only within an operation, so the step takes a little more."""
+    how = {"batch_size": 4, "microbatch_size": 2, "offload": True, "dtype": dtype, "device": "cpu"}
+    settings = TrainSettings.of(n_layer=4, n_head=2, n_embd=WIDTH, context=CONTEXT, **how)
+    assert (
+        0.85 < memory_of(settings.config(250), settings, MeshShape()).total / peak(4, dtype=getattr(torch, dtype)) < 1
+    )
 
 
 def test_one_more_layer_in_the_window_takes_one_more_layer_of_the_device() -> None:

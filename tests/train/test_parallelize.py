@@ -116,9 +116,8 @@ def test_muon_on_every_mesh_makes_the_updates_of_one_process(n: int, meshes: lis
 
 def test_offloaded_shards_have_the_numbers_of_shards_on_the_device_to_the_bit(tmp_path: Path) -> None:
     runs = ["fsdp=2 1f1b bfloat16 pads full adamw", "fsdp=2 1f1b float32 masks none muon"]
-    found = on_processes(
-        2, [run + more for run in runs for more in ("", " offloaded")], 2, tmp_path / "runs", n_layer=4
-    )
+    both = [run + more for run in runs for more in ("", " offloaded")]
+    found = on_processes(2, both, 2, tmp_path / "runs", n_layer=4)
     for run in runs:
         assert found[f"{run} offloaded"] == found[run]
 

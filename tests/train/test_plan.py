@@ -8,6 +8,7 @@ import pytest
 from small_runs import flags
 
 from webtext.app.main import run
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.train.footprint import GIB, advice, memory_of, plan_training
 from webtext.train.mesh import MeshShape
@@ -74,9 +75,22 @@ def test_a_text_that_is_repeated_to_no_use_is_told(tokens: str, capsys: pytest.C
         assert (warning in answer) == told
 
 
+def test_offloaded_shards_have_only_gathered_blocks_gradients_and_activations_on_the_device() -> None:
+    """The embeddings and two blocks are gathered in bfloat16, and gradients are as of other shards."""
+    settings = TrainSettings.of(model="1542M", mesh="fsdp=8", offload=True)
+    (answer, text), (plain, _) = map(plan_training, (settings, changed(settings, offload=False)))
+    table, block = (50_304 + 1024 + 2) * 1600, 12 * 1600**2 + 13 * 1600
+    memory = plain["memory"] | {"parameters": 0, "optimizer": 0, "cast_parameters": 2 * (table + 2 * block)}
+    memory["total"] -= sum(plain["memory"][name] - n for name, n in memory.items() if name != "total")
+    assert answer["memory"] == memory
+    assert text.endswith(f"\noffloaded: {16 * (table + 48 * block) / 8 / GIB:,.2f} GiB on the host, for each process")
+    least = advice(settings.config(50_257), settings, MeshShape(fsdp=8), 0)
+    assert least == "microbatch_size = 1 or activation_checkpointing = true"
+
+
 def test_an_offloaded_run_is_planned_by_its_host_memory() -> None:
     """16 bytes per parameter in float32, and each layer's input, by hand."""
     settings = TrainSettings.of(**SMALL, batch_size=4, microbatch_size=2, offload=True, dtype="float32")
     n = 50_304 * 32 + 16 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
     expected = (16 * n + 2 * 2 * 2 * 16 * 32 * 4) / GIB
-    assert plan_training(settings)[1].endswith(f"\noffloaded: {expected:,.2f} GiB on the host")
+    assert plan_training(settings)[1].endswith(f"\noffloaded: {expected:,.2f} GiB on the host, for each process")

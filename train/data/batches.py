@@ -1,4 +1,4 @@
-"""A sampler's batches as an endless torch dataset, int64 [b, t + 1]. A thread reads them ahead, into pinned memory.
+"""A sampler's endless batches, int64 [b, t + 1]. A thread reads them ahead, into pinned memory.
 
 `state_dict` is the state after the batches taken, not those read ahead; an error is raised where its batch is taken.
 """
@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
 from webtext.shards import Sampler
 
 AHEAD = 2  # one is taken by the step while the other is read
 
 
-class TokenBatches(IterableDataset[Tensor]):
+class TokenBatches:
     """The batches of `sampler`, of which a thread reads AHEAD; `pin_memory` is for copies to a GPU."""
 
     def __init__(self, sampler: Sampler, *, pin_memory: bool = False) -> None:

@@ -28,23 +28,25 @@ Values = Callable[[str, Sequence[int]], Tensor]
 _RESIDUAL = (".projection.weight", ".contract.weight")
 
 
-def _first_values(config: GPT2Config, name: str, shape: Sequence[int], seed: int) -> Tensor:
-    values = torch.empty(*shape, dtype=torch.float32, device="cpu")
-    if name.endswith("norm.weight"):
-        return values.fill_(1)
-    if name.endswith(".bias"):
-        return values.zero_()
-    generator = torch.Generator("cpu").manual_seed(int(sha256_json([seed, name])[:15], 16))
-    std = POSITION_STD if name == POSITION_EMBEDDING else WEIGHT_STD
-    values.normal_(std=std / math.sqrt(2 * config.n_layer) if name.endswith(_RESIDUAL) else std, generator=generator)
-    if name == TOKEN_EMBEDDING:
-        values[config.vocab_size :] = 0
-    return values
-
-
 def drawn(config: GPT2Config, seed: int) -> Values:
     """Return the initial values of a model that are drawn from a seed."""
-    return lambda name, shape: _first_values(config, name, shape, seed)
+
+    def values(name: str, shape: Sequence[int]) -> Tensor:
+        tensor = torch.empty(*shape, dtype=torch.float32, device="cpu")
+        if name.endswith("norm.weight"):
+            return tensor.fill_(1)
+        if name.endswith(".bias"):
+            return tensor.zero_()
+        generator = torch.Generator("cpu").manual_seed(int(sha256_json([seed, name])[:15], 16))
+        std = POSITION_STD if name == POSITION_EMBEDDING else WEIGHT_STD
+        tensor.normal_(
+            std=std / math.sqrt(2 * config.n_layer) if name.endswith(_RESIDUAL) else std, generator=generator
+        )
+        if name == TOKEN_EMBEDDING:
+            tensor[config.vocab_size :] = 0
+        return tensor
+
+    return values
 
 
 @torch.no_grad()

@@ -65,8 +65,7 @@ class ParallelModel(Engine):
         values = values or drawn(model.config, 0)
         n = n_stages(schedule, shape.pp)
         numbers = stages_of_rank(schedule, mesh.get_local_rank("pp"), shape.pp)
-        blocks = {i: blocks_of_stage(model.config.n_layer, n, i) for i in numbers}
-        self.stages = {i: Stage(model, blocks[i], dtype) for i in numbers}
+        self.stages = {i: Stage(model, blocks_of_stage(model.config.n_layer, n, i), dtype) for i in numbers}
         for stage in self.stages.values():
             if shape.tp > 1:
                 stage.tensor_group = mesh.get_group("tp")

@@ -17,7 +17,7 @@ vocabulary (padded).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -32,6 +32,7 @@ from webtext.train.model.gpt2 import GPT2
 all_gather_single = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
 reduce_scatter_single = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
 
+_Collective = Callable[[Tensor, ProcessGroup], Tensor]
 _COLUMNS, _ROWS = ("query", "key", "value", "expand"), ("projection", "contract")
 
 
@@ -99,34 +100,25 @@ class _VocabularyPart(nn.Module):
 
 def gather_sequence(x_bsc: Tensor, group: ProcessGroup) -> Tensor:
     """Gather the parts of the sequence on all ranks to [b, t, c]; gradients are summed and scattered."""
-    return cast(Tensor, _Gather.apply(x_bsc, group))  # type: ignore[no-untyped-call]
+    return cast(Tensor, _Exchange.apply(x_bsc, group, _gathered, _scattered_sum))  # type: ignore[no-untyped-call]
 
 
 def scatter_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
     """Return this rank's part of the sequence, [b, s, c], of the sum over all ranks; gradients are gathered."""
-    return cast(Tensor, _ScatterSum.apply(x_btc, group))  # type: ignore[no-untyped-call]
+    return cast(Tensor, _Exchange.apply(x_btc, group, _scattered_sum, _gathered))  # type: ignore[no-untyped-call]
 
 
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_bsc: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _gathered(x_bsc, group)
+class _Exchange(torch.autograd.Function):
+    """Applies a collective, and to the gradient the one that is its derivative."""
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        return _scattered_sum(grad_outputs[0], ctx.group), None
-
-
-class _ScatterSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_btc: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _scattered_sum(x_btc, group)
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup, collective: _Collective, derivative: _Collective) -> Tensor:
+        ctx.group, ctx.derivative = group, derivative
+        return collective(x, group)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        return _gathered(grad_outputs[0], ctx.group), None
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.derivative(grad_outputs[0], ctx.group), None, None, None
 
 
 def _gathered(x_bsc: Tensor, group: ProcessGroup) -> Tensor:

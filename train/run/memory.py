@@ -55,8 +55,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World, console: Console) -> None:
     """Warn if a run probably needs more memory than its device has: on a CPU the system may kill it silently."""
-    if settings.machine.offload:
-        return  # it adapts to the device, or fails before the first step
     shape, on_device = settings.machine.mesh_shape(world.size), replace(settings, device=world.device.type)
     needed, n_bytes = memory_of(config, on_device, shape).total, memory_bytes(world)
     if needed > n_bytes:
