@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
-import small_runs
 import torch
 import transformers
 from huggingface_hub import ModelCard
-from small_runs import given, losses, on_ranks, rows, small, train
+from small_runs import given, losses, rows, small, state, train, train_on_ranks
 
 from webtext.app.main import run as command
-from webtext.base.config import all_settings, changed
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
@@ -107,11 +106,23 @@ def test_runs_on_a_mesh_start_with_the_same_weights(
     start = request.getfixturevalue(folder)
     train(own_tokens, tmp_path / "one", SETTINGS, start=start)
     meshes = ("fsdp=2", "tp=2", "pp=2", "dp=2")
-    runs = [(own_tokens, str(tmp_path / mesh), all_settings(changed(SETTINGS, mesh=mesh)), start) for mesh in meshes]
-    ended = on_ranks(2, Path(small_runs.__file__), tmp_path / "two", json.dumps(runs))
-    assert [code for code, _ in ended] == [0, 0], "\n".join(error for _, error in ended)
+    runs = [(own_tokens, tmp_path / mesh, changed(SETTINGS, mesh=mesh), start) for mesh in meshes]
+    train_on_ranks(2, tmp_path / "two", runs)
     for mesh in meshes:
         assert losses(tmp_path / mesh) == pytest.approx(losses(tmp_path / "one"), rel=1e-5), mesh
+
+
+def test_if_the_newest_checkpoint_of_the_folder_is_damaged_all_processes_start_with_the_one_before(
+    own_tokens: str, tmp_path: Path
+) -> None:
+    train(own_tokens, tmp_path / "model", changed(SETTINGS, checkpoint_interval=2))
+    weights = tmp_path / "model/checkpoints/step-000004/model-00000.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    model, shards = str(tmp_path / "model"), changed(SETTINGS, stop_at_step=1, mesh="fsdp=2")
+    train_on_ranks(2, tmp_path / "two", [(own_tokens, tmp_path / "tuned", shards, model)])
+    assert state(tmp_path / "tuned", 1)["recipe"]["settings"]["from"]["step"] == 2
+    weights.write_bytes(b"")
+    assert command(["train", "run", own_tokens, "--from", model, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
 
 
 def test_the_weights_are_recorded_and_the_optimizer_is_new(
@@ -119,11 +130,11 @@ def test_the_weights_are_recorded_and_the_optimizer_is_new(
 ) -> None:
     for name, folder in (("theirs", theirs), ("trained", trained)):
         train(own_tokens, tmp_path / name, changed(SETTINGS, stop_at_step=1), start=folder)
-    facts = recorded(tmp_path / "theirs", 1)
+    facts = state(tmp_path / "theirs", 1)["recipe"]["settings"]["from"]
     digest = hashlib.sha256(Path(theirs, "model.safetensors").read_bytes()).hexdigest()
     weights = {"model.safetensors": digest}
     assert facts == {"folder": theirs, "step": None, "tokenizer": tokenizer.hash, "weights": weights}
-    facts = recorded(tmp_path / "trained", 1)
+    facts = state(tmp_path / "trained", 1)["recipe"]["settings"]["from"]
     files = {"model-00000.safetensors": facts["weights"]["model-00000.safetensors"]}
     assert facts == {"folder": trained, "step": 4, "tokenizer": tokenizer.hash, "weights": files}
     assert [row["learning_rate"] for row in rows(tmp_path / "trained") if "loss" in row] == [
@@ -151,12 +162,6 @@ def test_the_model_card_of_an_export_says_what_the_model_was_trained_from(
     again = ["train", "export", str(tmp_path / "export"), "--out", str(tmp_path / "again"), "--quiet"]
     assert command(again) == 0
     assert not (tmp_path / "again/README.md").exists()
-
-
-def recorded(out: Path, step: int) -> dict[str, Any]:
-    state = json.loads((out / f"checkpoints/step-{step:06d}/state.json").read_text())
-    facts: dict[str, Any] = state["recipe"]["settings"]["from"]
-    return facts
 
 
 def test_a_run_resumes_without_the_folder_and_equals_an_undisturbed_one(
@@ -269,5 +274,5 @@ def test_a_folder_without_a_tokenizer_is_compared_by_size_with_a_warning(
     for path in folder.glob("*token*"):
         path.unlink()
     train(own_tokens, tmp_path / "out", changed(SETTINGS, stop_at_step=1), start=str(folder))
-    assert recorded(tmp_path / "out", 1)["tokenizer"] is None
+    assert state(tmp_path / "out", 1)["recipe"]["settings"]["from"]["tokenizer"] is None
     assert "has no tokenizer: only the size of its vocabulary is compared" in capsys.readouterr().err

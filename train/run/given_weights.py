@@ -4,14 +4,15 @@ training folder, whose latest checkpoint is taken. Only the model's parameters a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.storage import file_sha256
-from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_of, list_checkpoints
+from webtext.train.checkpoint.checkpoint import STATE, Checkpoint, checkpoint_of, checkpoint_path, list_checkpoints
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.data.sources import Source
 from webtext.train.settings import TrainSettings
@@ -28,8 +29,12 @@ _SHAPE = ("n_layer", "n_head", "n_embd", "context")
 
 def shape_of(folder: str, out: str | None) -> dict[str, int]:
     """Return the settings of the shape of the model in `folder`; if that is gone, of the model trained in `out`."""
+    from webtext.train.model.huggingface import GPT2Folder
+
     resumes = out is not None and not _exists(local_model(folder)) and list_checkpoints(local_model(out))
-    config = _open(out if out and resumes else folder, lambda _: None, verify=False)[0]
+    place = out if out and resumes else folder
+    found = checkpoint_of(place, lambda _: None, verify=False)
+    config = GPT2Folder(local_model(place)).config if found is None else found.config
     return {name: getattr(config, name) for name in _SHAPE}
 
 
@@ -49,23 +54,38 @@ def given_weights(
     """
     if folder is None:
         return None, None
+    from webtext.train.model.huggingface import GPT2Folder, own_tokenizer
+
     recorded = None if checkpoint is None else checkpoint.run_state()["recipe"]["settings"].get(FROM)
-    if recorded is not None and not _exists(local_model(folder)):
+    place = local_model(folder)
+    if recorded is not None and not _exists(place):
         return recorded, None
-    config, values, files, facts = _open(folder, console.warn, verify=world.is_main)
-    _check(config, facts["tokenizer"], folder, settings, source, console)
-    if len(set(world.gather((facts["step"], tuple((path.name, path.stat().st_size) for path in files))))) > 1:
+    # process 0 chooses an undamaged checkpoint; one at a URL is in each process's own copy
+    found = world.together(lambda: checkpoint_of(folder, console.warn) if world.is_main else None)[0]
+    if found is None:
+        weights, own = GPT2Folder(place), own_tokenizer(place)
+        config, step, tokenizer = weights.config, None, None if own is None else own.hash
+        files = {place / name: "" for name in weights.files}
+    else:
+        found = replace(found, path=place if (place / STATE).is_file() else checkpoint_path(place, found.step))
+        config, step = found.config, found.step
+        tokenizer = found.run_state()["recipe"]["settings"].get("tokenizer")
+        stated = sorted(found.state["files"].items())
+        files = {found.path / name: digest for name, digest in stated if not name.startswith("optimizer")}
+    _check(config, tokenizer, folder, settings, source, console)
+    sizes = tuple((path.name, path.is_file() and path.stat().st_size) for path in files)
+    if len(set(world.gather(sizes))) > 1:
         raise MachineError(
             f"the processes see different files in '{folder}'", "name one checkpoint, on a file system that all share"
         )
     digests = {path.name: known or _sha256(path) for path, known in files.items()} if world.is_main else None
-    facts = {"folder": folder} | facts | {"weights": world.gather(digests)[0]}
+    facts = {"folder": folder, "step": step, "tokenizer": tokenizer, "weights": world.gather(digests)[0]}
     if recorded is not None and recorded["weights"] != facts["weights"]:
         raise InputError(
-            f"'{folder}' has changed since the run started with it: step {recorded['step']} then, {facts['step']} now",
+            f"'{folder}' has changed since the run started with it: step {recorded['step']} then, {step} now",
             "name the checkpoint that it started with, restore the folder, or choose another --out",
         )
-    return facts, values
+    return facts, found.values() if found else weights.values
 
 
 def _sha256(path: Path) -> str:
@@ -75,26 +95,6 @@ def _sha256(path: Path) -> str:
 
 def _exists(place: Path) -> bool:
     return place.is_dir() and any(place.iterdir())  # the copy of a folder at a URL is empty if that is gone
-
-
-def _open(
-    folder: str, warn: Callable[[str], None], *, verify: bool
-) -> tuple[GPT2Config, Values, dict[Path, str], dict[str, Any]]:
-    """Return the model's shape, its values, its files, and the step and tokenizer as in the recipe.
-
-    Files have the SHA-256 that a checkpoint states, which `verify` compares, or "" if none is stated.
-    """
-    from webtext.train.model.huggingface import GPT2Folder, own_tokenizer
-
-    place, found = local_model(folder), checkpoint_of(folder, warn, verify=verify)
-    if found is not None:
-        stated = sorted(found.state["files"].items())
-        files = {found.path / name: digest for name, digest in stated if not name.startswith("optimizer")}
-        tokenizer = found.run_state()["recipe"]["settings"].get("tokenizer")
-        return found.config, found.values(), files, {"step": found.step, "tokenizer": tokenizer}
-    weights, own = GPT2Folder(place), own_tokenizer(place)
-    files = {place / name: "" for name in weights.files}
-    return weights.config, weights.values, files, {"step": None, "tokenizer": None if own is None else own.hash}
 
 
 def _check(
