@@ -25,6 +25,7 @@ from webtext.train.checkpoint.checkpoint import (
     open_checkpoint,
     prune_checkpoints,
 )
+from webtext.train.evaluate.measured import run_facts
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.shape import GPT2Config
 
@@ -216,6 +217,8 @@ def test_a_state_that_no_run_wrote_is_rejected(name: str, tmp_path: Path, save: 
     whole = dict.fromkeys(("recipe", "sampler", "guard", "result", "environment"), {"settings": {}, "code_version": 1})
     saved = save(tmp_path, 1, weight(1.0), whole)
     assert saved.run_state()["recipe"] == {"settings": {}, "code_version": 1}
+    with pytest.raises(InputError, match="has no 'tokenizer', so another version of webtext wrote it"):
+        run_facts(saved)
     for change in (lambda state: state.pop(name), lambda state: state.update({name: 1})):
         with pytest.raises(InputError, match=f"has no {name}, so no run wrote it"):
             change_state(save(tmp_path / str(id(change)), 1, weight(1.0), whole), change).run_state()

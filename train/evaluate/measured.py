@@ -120,8 +120,12 @@ def run_facts(found: Checkpoint | None) -> dict[str, Any]:
         return {}
     state = found.run_state()
     settings = state["recipe"]["settings"]
-    facts = {"tokenizer_hash": settings["tokenizer"], "documents": settings["documents"]}
-    return facts | {"step": state["step"], "files": state["files"], "dtype": state["environment"]["dtype"]}
+    try:
+        facts = {"tokenizer_hash": settings["tokenizer"], "documents": settings["documents"]}
+        return facts | {"step": state["step"], "files": state["files"], "dtype": state["environment"]["dtype"]}
+    except KeyError as error:
+        what = f"'{found.path}' has no {error}, so another version of webtext wrote it"
+        raise InputError(what, "use that version; its 'train export' writes a folder that all read") from None
 
 
 def model_card(checkpoint: Checkpoint) -> str:
