@@ -61,7 +61,7 @@ class Tokenizer:
         if not is_native(vocabulary.pattern):
             self._regex = RegexEncoder(self._native, vocabulary.pattern, self.unicode_version)
         self._lacking = vocabulary.lacking
-        self._is_wide = vocabulary.size + len(self._lacking) > 65_536
+        self._is_wide = vocabulary.size > 65_536
         self._special = SpecialTokens(
             vocabulary.special_tokens, vocabulary.always, vocabulary.late, nfc if vocabulary.normalizer else None
         )

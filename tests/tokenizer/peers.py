@@ -74,10 +74,8 @@ def pairs_vocabulary(*, reverse: bool) -> Vocabulary:
 def tiktoken_of(vocabulary: Vocabulary, rule: Rule) -> tiktoken.Encoding:
     """Return tiktoken with the vocabulary's ranks; the separator has the id after the largest."""
     ranks = {token: rank for rank, token in enumerate(vocabulary.tokens) if token}
-    n_tokens = len(vocabulary.tokens)
-    return tiktoken.Encoding(
-        rule.name, pat_str=rule.tiktoken, mergeable_ranks=ranks, special_tokens={SEPARATOR: n_tokens}
-    )
+    specials = {SEPARATOR: len(vocabulary.tokens)}
+    return tiktoken.Encoding(rule.name, pat_str=rule.tiktoken, mergeable_ranks=ranks, special_tokens=specials)
 
 
 def hf_of(vocabulary: Vocabulary, rule: Rule) -> tokenizers.Tokenizer:

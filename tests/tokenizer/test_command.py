@@ -62,16 +62,8 @@ def called(self, n_bytes, share):
 corpus.TrainingProgress.counted = called
 sys.exit(run(["tokenizer", "train", "text.txt", "--out", "new/x.json", "--memory-mb", "1"]))
 """
-    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command, env = [sys.executable, "-c", code], os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
     assert "interrupted" in done.stderr
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["temporary", "text.txt"]

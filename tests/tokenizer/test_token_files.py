@@ -60,8 +60,6 @@ def test_a_text_comes_back_whatever_the_blocks(small: Tokenizer, text: str, kind
 def test_every_line_is_a_document(small: Tokenizer, text: str, kind: str, end: bytes) -> None:
     data = text.encode() + end
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
-    if data and not data.removesuffix(b"\n"):
-        lines = [b""] * data.count(b"\n")
     file, offsets = encoded(small, data, lines=True, kind=kind)
     expected = [small.encode(line) for line in lines]
     if kind == "npy":
@@ -72,6 +70,12 @@ def test_every_line_is_a_document(small: Tokenizer, text: str, kind: str, end: b
         assert [[int(word) for word in line.split()] for line in file.getvalue().split(b"\n")[:-1]] == expected
     back = b"".join(decode_file(small, file, "ids", offsets, lines=True))
     assert back == b"".join(line + b"\n" for line in lines)
+
+
+def test_any_white_space_separates_ids(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_files, "BLOCK_BYTES", 30)
+    file = io.BytesIO("\f".join(map(str, [*range(99)] * 20)).encode())
+    assert b"".join(decode_file(small, file, "ids", None, lines=False)) == small.decode_bytes([*range(99)] * 20)
 
 
 class Endless(io.RawIOBase):
@@ -163,6 +167,7 @@ def npy(array: Any) -> bytes:
     ("data", "message"),
     [
         (b"1 2 dog 3", "'ids': word 3 is 'dog', not a token id\n"),
+        (b"1 2 1_0", "'ids': word 3 is '1_0', not a token id\n"),
         (b"1 2.5", "word 2 is '2.5'"),
         (b"9" * 9000, "word 1 is '99999999999999999999'"),
         (b"\xff\xfe", r"word 1 is '\xff\xfe'"),

@@ -96,6 +96,8 @@ def test_ranks_alone_merge_as_the_reference_says(text: str) -> None:
 def test_ids_above_65535_are_uint32(wide: Tokenizer) -> None:
     assert wide.vocab_size > 65_536
     assert wide.encode_numpy("text").dtype == np.uint32
+    without_0xff = Vocabulary(tokens=[bytes([byte]) for byte in range(255)], merges=None, special_tokens={"<>": 65_535})
+    assert Tokenizer(without_0xff).encode_numpy("text").dtype == np.uint16
 
 
 def test_lone_surrogates_become_the_replacement_character(trained: Tokenizer) -> None:

@@ -30,7 +30,7 @@ LONGEST_LINE = 1 << 28
 
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_HEADER_BYTES = 10_000  # numpy's own limit
-_LONGEST_WORD = 1 << 12
+_LONGEST_WORD = 20
 _REMEDY = "expected whole numbers, or an .npy file of them"
 
 
@@ -138,7 +138,7 @@ def _words(file: BinaryIO, head: bytes) -> Iterator[bytes]:
     rest, block = b"", head
     while block:
         block = rest + block
-        end = max(block.rfind(blank) for blank in (b" ", b"\n", b"\t", b"\r")) + 1
+        end = max(map(block.rfind, b" \t\n\r\v\f")) + 1
         yield block[:end]
         rest = block[end:]
         if len(rest) > _LONGEST_WORD:
@@ -149,15 +149,11 @@ def _words(file: BinaryIO, head: bytes) -> Iterator[bytes]:
 
 def _numbers(data: bytes, place: str, n_before: int) -> list[int]:
     words = data.split()
-    try:
-        return list(map(int, words))
-    except ValueError:
-        pass
     for index, word in enumerate(words):
-        if not word.isdigit() or len(word) > 20:
+        if not word.removeprefix(b"-").isdigit() or len(word) > _LONGEST_WORD:
             shown = word[:20].decode("utf-8", "backslashreplace")
             raise InputError(f"'{place}': word {n_before + index + 1:,} is '{shown}', not a token id", _REMEDY)
-    raise AssertionError("int() takes short words of digits")
+    return list(map(int, words))
 
 
 def _decode_documents(tokenizer: Tokenizer, ids: _NpyReader, offsets: _NpyReader) -> Iterator[bytes]:

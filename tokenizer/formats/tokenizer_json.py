@@ -4,9 +4,10 @@ Our files have one more field, "webtext" in the model (Hugging Face's libraries 
 top). It contains the pattern, the Unicode version, and whether merging uses the list of merges or ranks.
 
 A file is read only if `encode(text, allowed_special="all")` returns the ids that Hugging Face's libraries return with
-`add_special_tokens=False`, and `decode` their text. So truncation, padding, normalizers other than NFC, decoders other
-than ByteLevel, and added tokens with special matching rules are rejected. What doesn't affect these ids, such as the
-post-processor, is kept in `Vocabulary.extras` and written back. Added tokens that aren't special are always recognised.
+`add_special_tokens=False`, and `decode` their text (where they take the name "é" for a byte, it stays "é"). So
+truncation, padding, normalizers other than NFC, decoders other than ByteLevel, and added tokens with special matching
+rules are rejected. What doesn't affect these ids, such as the post-processor, is kept in `Vocabulary.extras` and written
+back. Added tokens that aren't special are always recognised.
 """
 
 from __future__ import annotations
