@@ -262,7 +262,8 @@ def robots_tag_rules(value: str) -> set[str]:
     agent = "*"
     for part in re.split("[,;]", value.lower()):
         name, colon, rule = part.partition(":")
-        if colon and not name.strip().startswith(("max-", "unavailable_after")):
+        is_agent = len(name.split()) == 1  # and not the hours of a date, in which a comma may occur
+        if colon and is_agent and not name.strip().startswith(("max-", "unavailable_after")):
             agent, part = name.strip(), rule
         if agent == "*" or agent in KNOWN_TOKENS:
             rules.update(part.split())

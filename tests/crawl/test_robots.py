@@ -284,4 +284,5 @@ def test_a_site_that_says_nothing_about_training_is_not_opted_out() -> None:
 
 def test_rules_for_another_crawler_don_t_apply_to_us() -> None:
     assert robots_tag_rules("googlebot: noindex, webtext: noai, nofollow") == {"noai", "nofollow"}
-    assert robots_tag_rules("unavailable_after: 25 Jun 2030 15:00:00 GMT, noindex") >= {"noindex"}
+    for date in ("25 Jun 2030 15:00:00 GMT", "Tue, 25 Jun 2030 15:00:00 GMT", "Tuesday, 25-Jun-30 15:00:00 GMT"):
+        assert robots_tag_rules(f"unavailable_after: {date}, noindex") >= {"noindex"}
