@@ -86,6 +86,13 @@ def test_an_invalid_crawl_delay_is_ignored(value: str) -> None:
     assert Robots(f"User-agent: *\nCrawl-delay: {value}\n".encode()).group("webtext").crawl_delay is None
 
 
+@pytest.mark.parametrize("control", [b"\x0b", b"\x0c", b"\x1c", b"\x1d", b"\x1e"])
+def test_a_control_character_does_not_end_a_line(control: bytes) -> None:
+    """Protego split lines at these: what followed could begin another group."""
+    robots = Robots(b"User-agent: *\nDisallow: /a" + control + b"User-agent: x\nDisallow: /private\n")
+    assert (robots.allows("/private", "webtext"), robots.allows("/a", "webtext")) == (False, True)
+
+
 def test_groups_of_one_token_are_merged_and_a_token_matches_whole() -> None:
     robots = Robots(
         b"User-agent: webtext\nDisallow: /a\n\nUser-agent: *\nDisallow: /\n\nUser-agent: WebText/2\nDisallow: /b\n"

@@ -235,8 +235,8 @@ def _token(value: bytes) -> str:
 
 
 def _escaped(value: bytes) -> str:
-    """Percent-encode bytes outside ASCII, whatever the file's encoding, as canonical URLs do."""
-    return "".join(chr(byte) if byte < 128 else f"%{byte:02X}" for byte in value)
+    """Percent-encode bytes outside ASCII, whatever the file's encoding, and controls, at some of which Protego ends a line."""
+    return "".join(chr(byte) if 32 <= byte < 127 else f"%{byte:02X}" for byte in value)
 
 
 def _seconds(value: bytes) -> float | None:
