@@ -14,7 +14,7 @@ from typing import Protocol
 
 from webtext.crawl.fetch.answers import Known, next_hop, objection, refuse_marked_page, text_type
 from webtext.crawl.fetch.client.headers import is_redirect
-from webtext.crawl.fetch.robots.cache import ORIGINS_KEPT, origin_of, read_robots
+from webtext.crawl.fetch.robots.cache import KeptFiles, origin_of, read_robots
 from webtext.crawl.fetch.robots.check import OptOutCheck
 from webtext.crawl.fetch.robots.robots_txt import Robots
 from webtext.crawl.fetch.settings import FetchSettings
@@ -71,7 +71,7 @@ class CaptureJudge:
         self.opt_outs = opt_outs
         self.known = known
         self._settings = settings
-        self._stored: dict[tuple[str, str], Robots | None] = {}  # by archive and origin, of gone sites
+        self._stored = KeptFiles[Robots | None]()  # by archive and origin, of gone sites
 
     async def find(self, archive: Archive, url: str, voted: int, earlier: Visit) -> Visit:
         """Look up `url` in `archive` and follow its redirects. Never raises because of an archive's contents."""
@@ -89,17 +89,16 @@ class CaptureJudge:
     async def _ask_archive(self, archive: Archive, visit: Visit, url: str, voted: int) -> None:
         """Check the robots.txt that the archive has of a site that is gone. Raises FetchRefused if it opts out."""
         place = (archive.name, origin_of(url))
-        if place not in self._stored:
-            robots = None
+        stored = self._stored.get(place)
+        robots = stored[1] if stored else None
+        if stored is None:
             try:
                 robots = archived_robots(await archive.find(Visit(url=url), f"{origin_of(url)}/robots.txt", voted))
             except FetchFailed as failure:
                 if failure.reason != NOT_ARCHIVED:
                     raise
-            while len(self._stored) >= ORIGINS_KEPT:
-                del self._stored[next(iter(self._stored))]
-            self._stored[place] = robots
-        await self.obey(visit, url, self._stored[place], archive.name)
+            self._stored.keep(place, robots)
+        await self.obey(visit, url, robots, archive.name)
 
     async def obey(self, visit: Visit, url: str, robots: Robots | None, archive: str) -> None:
         """Record the opt-outs for `url` in a gone site's archived robots.txt. Raises FetchRefused if it opts out."""

@@ -25,6 +25,7 @@ from webtext.base.web.opt_outs import (
     obeyed,
     robots_tag_rules,
 )
+from webtext.crawl.fetch.robots import cache
 from webtext.crawl.fetch.robots.check import robots_opt_outs
 from webtext.crawl.fetch.robots.robots_txt import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.fetch.settings import FetchSettings
@@ -156,6 +157,16 @@ def test_thousands_of_other_crawlers_take_no_memory_and_their_rules_are_not_ours
 
 def word(number: int) -> bytes:
     return bytes(ord("a") + int(digit) for digit in str(number))
+
+
+def test_rules_in_memory_are_bounded_however_many_sites_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """24,000 rules take 5 MB, and a domain has as many hosts as its name server likes."""
+    monkeypatch.setattr(cache, "RULES_KEPT", 100)
+    kept = cache.KeptFiles[Robots | str]()
+    for site in (0, 1, 2, 3, 4, 4):
+        kept.keep(site, Robots(b"User-agent: *\n" + b"Disallow: /x\n" * 40))
+    kept.keep(5, "http_503")
+    assert [site for site in range(6) if kept.get(site)] == [3, 4, 5]
 
 
 def test_crawlers_with_the_same_rules_share_a_group_and_its_matcher() -> None:

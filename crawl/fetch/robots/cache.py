@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from webtext.base.storage import Folder
 from webtext.base.web.content_coding import BodyError, decoded_start
@@ -31,10 +32,12 @@ from webtext.crawl.pages.visit import FetchFailed, FetchRefused
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 KEPT_SECONDS = 24 * 3600.0
 ORIGINS_KEPT = 50_000
+RULES_KEPT = 500_000  # of all origins: 200 bytes each, and twice as much in short files
 SMALL_BYTES = 4096  # of robots.txt as sent, which are parsed at once; others in a thread
 HEADERS = {"Accept": "text/plain,*/*;q=0.1", "Accept-Encoding": "identity"}
 SILENT_SITES = "silent.tsv"
 DAY = 86_400.0
+T = TypeVar("T")
 GONE_RUNS, GONE_DAYS = 3, 30.0  # RFC 9309's example; several runs, so that one outage of ours is not a site's end
 
 
@@ -101,6 +104,30 @@ def _line(origin: str, first: float, latest: float, n_runs: int) -> str:
     return f"{origin}\t{first:.0f}\t{latest:.0f}\t{n_runs}\n"
 
 
+class KeptFiles(Generic[T]):
+    """What the sites asked last have stated: of ORIGINS_KEPT sites at most, with RULES_KEPT rules together."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[object, tuple[float, T]] = OrderedDict()
+        self._n_rules = 0
+
+    def get(self, site: object) -> tuple[float, T] | None:
+        """Return when the files were kept, and the files."""
+        return self._known.get(site)
+
+    def keep(self, site: object, files: T) -> None:
+        """Keep a site's files, and forget the oldest if they are too many. They must not change any more."""
+        earlier = self._known.pop(site, None)
+        self._n_rules += _n_rules(files) - (_n_rules(earlier[1]) if earlier else 0)
+        self._known[site] = time.monotonic(), files
+        while len(self._known) > ORIGINS_KEPT or self._n_rules > RULES_KEPT:
+            self._n_rules -= _n_rules(self._known.popitem(last=False)[1][1])
+
+
+def _n_rules(files: object) -> int:
+    return files.n_rules if isinstance(files, Robots) else 0
+
+
 class RobotsCache:
     """Fetches each origin's robots.txt once a day. Pages that need it at the same time share one request."""
 
@@ -111,7 +138,7 @@ class RobotsCache:
         self._unreachable_seconds = RETRY_SECONDS * MIN_JITTER  # so that a link's next try asks again
         self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES, truncate=True)
         self._max_tdm_delay = max_tdm_delay
-        self._known: OrderedDict[str, tuple[float, Robots | str]] = OrderedDict()
+        self._known = KeptFiles[Robots | str]()
         self._running: dict[str, asyncio.Task[Robots | str]] = {}
 
     async def get(self, url: str) -> Robots | str:
@@ -138,9 +165,7 @@ class RobotsCache:
                 is_asked = self._max_tdm_delay is not None and (delay or 0.0) <= self._max_tdm_delay
                 if is_asked and await robots.judged(robots.allows, TDM_PATH, PRODUCT_TOKEN):
                     robots.tdm_file = await self._fetch_tdm_file(origin)
-            self._known[origin] = (time.monotonic(), robots)
-            while len(self._known) > ORIGINS_KEPT:
-                self._known.popitem(last=False)
+            self._known.keep(origin, robots)
             return robots
         finally:
             del self._running[origin]

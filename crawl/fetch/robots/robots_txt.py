@@ -149,6 +149,12 @@ class Robots:
     def is_silent(self) -> bool:
         return not (self._groups or self.outside.content_signal or self.outside.usages or self.tdm_file.rules)
 
+    @property
+    def n_rules(self) -> int:
+        """How many rules of both files are in memory."""
+        groups = {id(group): group for group in (self.outside, *self._groups.values())}.values()
+        return sum(len(group.rules) + len(group.usages) for group in groups) + len(self.tdm_file.rules)
+
     def group(self, token: str) -> Group:
         """Return the rules for `token`: its own groups, merged, or else those for every agent, or else no rules."""
         return self._groups.get(token.lower()) or self._groups.get(ANY_AGENT) or Group()
