@@ -73,13 +73,8 @@ def test_a_date_of_toml_is_the_string_that_a_moment_is_written_as() -> None:
 
 
 def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
-    assert recipe_settings(Example(hosts=("a",))) == {
-        "min_karma": 3,
-        "ratio": 0.05,
-        "before": "2018",
-        "hosts": ["a"],
-        "obey": True,
-    }
+    expected = {"min_karma": 3, "ratio": 0.05, "before": "2018", "hosts": ["a"], "obey": True}
+    assert recipe_settings(Example(hosts=("a",))) == expected
 
 
 @pytest.mark.parametrize(

@@ -95,14 +95,8 @@ def test_the_real_dump_of_june_2005_adds_up(collect: Any, shared_data: Path, tmp
         "karma_sum": 183,
         "first_created": 1119552233,
         "posts": [
-            {
-                "source": "reddit",
-                "post_id": "87",
-                "subreddit": "reddit.com",
-                "score": 183,
-                "created": 1119552233,
-                "retrieved": None,
-            }
+            {"source": "reddit", "post_id": "87", "subreddit": "reddit.com", "retrieved": None}
+            | {"score": 183, "created": 1119552233}
         ],
         "split": split_of(link_id("http://www.downingstreetmemo.com/")),
     }
