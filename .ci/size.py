@@ -18,16 +18,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_140,
-    "Python in base/, lines": 8175,
-    "Python in crawl/, lines": 9048,
+    "Python, lines": 44_082,
+    "Python in base/, lines": 8164,
+    "Python in crawl/, lines": 9001,
     "Python in clean/, lines": 8001,
     "Python in tokenizer/, lines": 4711,
     "Python in shards/, lines": 2434,
     "Python in train/, lines": 8159,
     "Python in app/, lines": 3612,
-    "Python in base/, tokens": 53_240,
-    "Python in crawl/, tokens": 59_391,
+    "Python in base/, tokens": 53_232,
+    "Python in crawl/, tokens": 59_355,
     "Python in clean/, tokens": 63_449,
     "Python in tokenizer/, tokens": 31_792,
     "Python in shards/, tokens": 16_809,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_931,
+    "tests, lines": 62_928,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

@@ -35,9 +35,8 @@ SECTIONS = (
 
 MAX_BYTES = 1 << 20
 MAX_DOTS = 100  # in one key: tomllib takes memory by the square of their number
-_NOT_KEYS = re.compile(
-    r'''""".*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*''', re.DOTALL
-)  # strings and comments
+# strings and comments
+_NOT_KEYS = re.compile(r'''""".*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*''', re.DOTALL)
 
 
 def setting(

@@ -348,16 +348,8 @@ def decode_json(data: bytes, of: type[T], location: str, remedy: str) -> T:
         raise InputError(f"'{location}' is damaged: {error}{near}", remedy) from None
 
 
-_NOT_WRITABLE = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EEXIST,
-    errno.ENOENT,
-    errno.ENAMETOOLONG,
-)
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR}
+_NOT_WRITABLE |= {errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG}
 
 
 @contextlib.contextmanager

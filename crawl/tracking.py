@@ -17,15 +17,7 @@ NAMES = frozenset(
     | {"fbclid", "fb_action_ids", "fb_action_types", "fb_ref", "fb_source"}  # Facebook: clicks, Open Graph stories
     | {"msclkid", "yclid", "_openstat", "twclid", "ttclid", "li_fat_id", "rdt_cid"}  # Microsoft, Yandex, X, TikTok, ...
     | {"igshid", "igsh", "epik", "ScCid"}  # shared from Instagram, Pinterest, Snapchat
-    | {
-        "mc_cid",
-        "mc_eid",
-        "mkt_tok",
-        "vero_id",
-        "vero_conv",
-        "oly_anon_id",
-        "oly_enc_id",
-    }  # mail: Mailchimp, Marketo, ...
+    | {"mc_cid", "mc_eid", "mkt_tok", "vero_id", "vero_conv", "oly_anon_id", "oly_enc_id"}  # mail: Mailchimp, ...
     | {"_hsenc", "_hsmi", "__hssc", "__hstc", "__hsfp", "hsCtaTracking"}  # HubSpot
     | {"pk_campaign", "pk_kwd", "pk_keyword", "piwik_campaign", "piwik_kwd", "piwik_keyword"}  # Matomo's older names
     | {"xtor", "WT.mc_id", "s_kwcid", "ef_id"}  # AT Internet, Webtrends, Adobe

@@ -5,6 +5,7 @@ Imports nothing, so that the tokenizer can use it without the extras.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,13 +41,10 @@ class Counts:
         return self.records_in == self.kept + sum(self.dropped.values()) + sum(self.failed.values())
 
     def __add__(self, other: Counts) -> Counts:
-        total = Counts(
-            self.records_in + other.records_in, self.kept + other.kept, dict(self.dropped), dict(self.failed)
-        )
-        for mine, theirs in ((total.dropped, other.dropped), (total.failed, other.failed)):
-            for reason, n in theirs.items():
-                mine[reason] = mine.get(reason, 0) + n
-        return total
+        dropped, failed = Counter(self.dropped), Counter(self.failed)
+        dropped.update(other.dropped)
+        failed.update(other.failed)
+        return Counts(self.records_in + other.records_in, self.kept + other.kept, dict(dropped), dict(failed))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; reasons are sorted."""

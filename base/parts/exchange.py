@@ -11,6 +11,7 @@ entire file, which the part's entry states, so neither an altered nor a replaced
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ _PLACE = np.dtype([("offset", "<u8"), ("bytes", "<u8"), ("seal", "u1", 32)])
 Ranges = npt.NDArray[np.uint64]
 
 
-class RangeWriter:
+class RangeWriter(contextlib.AbstractContextManager["RangeWriter"]):
     """Writes the exchange of a part; it is complete when the `with` block ends.
 
     `about` are plain JSON values that the part's entry states about the rows, beside their number (`records`).
@@ -47,9 +48,6 @@ class RangeWriter:
         self._pending: list[tuple[Ranges, pa.Table]] = []
         self._pending_bytes = self._records = 0
         self._runs: list[npt.NDArray[Any]] = []
-
-    def __enter__(self) -> RangeWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file:

@@ -28,7 +28,7 @@ COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
 
 
-class PartWriter:
+class PartWriter(contextlib.AbstractContextManager["PartWriter"]):
     """Writer for one part of one set. Use it as a context manager: nothing appears until `publish` is called."""
 
     def __init__(self, folder: Folder, kind: str, index: int, *, key: str, sources: Sequence[SourcePart] = ()) -> None:
@@ -65,9 +65,6 @@ class PartWriter:
         self._file.close()
         self._schema = WIDER[kind]
         self._file = self._writer()
-
-    def __enter__(self) -> PartWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.discard()

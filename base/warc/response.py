@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from webtext.base.web.content_coding import BodyError, decode_body
-from webtext.base.web.http_head import Headers, split_http
+from webtext.base.web.http_head import Headers, media_type, split_http
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -40,7 +40,7 @@ class Response:
     @property
     def content_type(self) -> str:
         """The media type in lower case, without parameters; empty if the server sent none."""
-        return self.http_headers.get("Content-Type").partition(";")[0].strip().lower()
+        return media_type(self.http_headers.get("Content-Type"))
 
     @property
     def captured(self) -> int | None:

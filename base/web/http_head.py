@@ -9,9 +9,7 @@ import re
 
 _MAX_HEAD_BYTES = 256 << 10
 _MAX_INTERIM = 16  # responses with a 1xx status before the final one
-_HEAD_END = re.compile(
-    rb"\n\r?\n"
-)  # a carriage return in front is removed later: including it in the pattern takes five times as long
+_HEAD_END = re.compile(rb"\n\r?\n")  # not what may precede it, which would take five times as long
 _STATUS_LINE = re.compile(r"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
 
 
@@ -66,6 +64,15 @@ def split_http(block: bytes) -> tuple[int, Headers, bytes] | None:
             return status, _fields(lines, folded="\n " in text or "\n\t" in text), block[body_start:]
         start = body_start
     return None
+
+
+def media_type(content_type: str) -> str:
+    """Return the type that a Content-Type names, without parameters, in lower case; empty if it names none.
+
+    >>> media_type('Text/HTML ; charset="utf-8"'), media_type(" ;")
+    ('text/html', '')
+    """
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _fields(lines: list[str], *, folded: bool) -> Headers:

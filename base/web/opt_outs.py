@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webtext.base.web.content_coding import BodyError, decoded_start
+from webtext.base.web.http_head import media_type
 
 PRODUCT_TOKEN = "webtext"
 
@@ -137,7 +138,7 @@ def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
 
 def body_opt_outs(raw: bytes, transfer_encoding: str, content_encoding: str, content_type: str = "") -> list[str]:
     """Return the opt-outs in the `<meta>` tags of a body as it was sent; see `decode_body` and `meta_opt_outs`."""
-    if _is_text(content_type):
+    if media_type(content_type) in _TEXT_TYPES:
         return []
     found: list[str] = []
     for n_bytes in (GLANCED_BYTES, HEAD_BYTES):
@@ -157,11 +158,7 @@ def meta_opt_outs(body: bytes, content_type: str = "") -> list[str]:
     >>> meta_opt_outs(b'<head><META content="noimageai, NoAI" name=robots><!-- <meta name=robots content=noindex> -->')
     ['noai_meta', 'noimageai_meta']
     """
-    return [] if _is_text(content_type) else _prescan(body)[0]
-
-
-def _is_text(content_type: str) -> bool:
-    return content_type.partition(";")[0].strip().lower() in _TEXT_TYPES
+    return [] if media_type(content_type) in _TEXT_TYPES else _prescan(body)[0]
 
 
 def _prescan(body: bytes) -> tuple[list[str], bool]:

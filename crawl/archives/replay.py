@@ -6,6 +6,7 @@ must have the digest that the revisit states.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ CREATE TABLE captures (key TEXT, url TEXT, captured INT, status INT, folder TEXT
 """
 
 
-class WarcReplay:
+class WarcReplay(contextlib.AbstractContextManager["WarcReplay"]):
     """Finds captures in WARC files. The index is an unlinked temporary file; memory doesn't grow with the archive."""
 
     name = WARC
@@ -50,9 +51,6 @@ class WarcReplay:
             self._add(file.folder, file.name)
         self._index.execute("CREATE INDEX by_key ON captures (key)")
         self._index.execute("COMMIT")
-
-    def __enter__(self) -> WarcReplay:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._index.close()

@@ -52,7 +52,7 @@ class ArchiveServer:
             self._free.put_nowait(client)
         self._limits = limits
         self._delay = max(client.hosts.pace.delay for client in clients)
-        self._busy = frozenset(busy)
+        self._busy = busy
         wait = hosts.wait(self._clock)
         self._quiet_until = time.monotonic() + wait
         self._is_slow = wait > RETRY_SECONDS
@@ -96,10 +96,7 @@ class ArchiveServer:
             self._hosts.pause(self._clock, pause)
         self._n_lost += 1
         if self._n_lost >= MAX_LOST:
-            raise NetworkError(
-                f"the archive '{self._name}' does not answer: {failure}",
-                _LATER,
-            )
+            raise NetworkError(f"the archive '{self._name}' does not answer: {failure}", _LATER)
         raise FetchFailed(ARCHIVE_UNAVAILABLE, str(failure))
 
     async def _wait(self) -> None:

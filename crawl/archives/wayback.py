@@ -17,13 +17,14 @@ from urllib.parse import urlencode
 
 from webtext.base.errors import ConfigError
 from webtext.base.web.content_coding import BodyError, decode_body
+from webtext.base.web.http_head import media_type
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
 from webtext.crawl.fetch.answers import PAGE_STATUSES, TEXT_TYPES, objection
 from webtext.crawl.fetch.client.headers import REDIRECT_STATUSES, http_date, is_redirect, redirect_target
 from webtext.crawl.fetch.settings import WAYBACK, FetchSettings
-from webtext.crawl.pages.exchange import Exchange, Headers, media_type
+from webtext.crawl.pages.exchange import Exchange, Headers
 from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.pages.surt import surt
 from webtext.crawl.pages.visit import FetchFailed, Visit

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from webtext.base.web.content_coding import BodyError, decoded_start
+from webtext.base.web.http_head import media_type
 from webtext.base.web.opt_outs import body_opt_outs, header_opt_outs, obeyed
 from webtext.crawl.fetch.client.client import RequestLimits
 from webtext.crawl.fetch.client.headers import redirect_target
 from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.pages.exchange import Exchange, Headers, lower_headers, media_type
+from webtext.crawl.pages.exchange import Exchange, Headers, lower_headers
 from webtext.crawl.pages.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK
 from webtext.crawl.pages.visit import MAX_CAUSE, FetchFailed, FetchRefused, Visit
 from webtext.crawl.tracking import without_tracking
@@ -101,8 +102,8 @@ def objection(status: int, headers: Headers, settings: FetchSettings) -> str | N
     opted_out = obeyed(header_opt_outs(known), settings)
     if opted_out is not None:
         return opted_out
-    kind = media_type(next((value for name, value in known if name == "content-type"), None))
-    return None if kind is None or kind in TEXT_TYPES else "not_text"
+    kind = media_type(next((value for name, value in known if name == "content-type"), ""))
+    return None if not kind or kind in TEXT_TYPES else "not_text"
 
 
 def refuse_marked_page(visit: Visit, page: Exchange, settings: FetchSettings) -> None:

@@ -11,8 +11,8 @@ import math
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from webtext.base.storage import Folder
 
@@ -21,8 +21,7 @@ MAX_LINES = 100_000  # then the file is rewritten with the clocks that still mat
 FORGOTTEN_SECONDS = 30 * 86_400.0  # the longest wait, whatever a site asked for
 
 
-@dataclass(frozen=True, slots=True)
-class NotedClock:
+class NotedClock(NamedTuple):
     """The recorded clock of one host or address: seconds to wait from now, and seconds between two requests."""
 
     name: str
@@ -53,7 +52,7 @@ class ClockFile:
         """Rewrite the file with these clocks, and open it for appending."""
         self.close()
         now = time.time()
-        text = "".join(_line(clock.name, now, clock.wait, clock.pace) for clock in clocks)
+        text = "".join(_line(now, *clock) for clock in clocks)
         Folder(self._path.parent).write_bytes(NAME, text.encode("ascii"))
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         self._n_lines = 0
@@ -66,7 +65,7 @@ class ClockFile:
         """Append (name, seconds to wait, pace) of each clock, in a single write."""
         now = time.time()
         self._n_lines += len(clocks)
-        os.write(self._file, "".join([_line(name, now, wait, pace) for name, wait, pace in clocks]).encode())
+        os.write(self._file, "".join([_line(now, *clock) for clock in clocks]).encode())
 
     def close(self) -> None:
         if self._file >= 0:
@@ -74,7 +73,7 @@ class ClockFile:
             self._file = -1
 
 
-def _line(name: str, now: float, wait: float, pace: float) -> str:
+def _line(now: float, name: str, wait: float, pace: float) -> str:
     return f"{name}\t{now:.3f}\t{now + min(wait, FORGOTTEN_SECONDS):.3f}\t{pace:.3f}\n"
 
 

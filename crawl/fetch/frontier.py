@@ -10,6 +10,7 @@ Memory: 12 bytes per host, and during sorting 60 bytes for each link of one rang
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import mmap
 import os
@@ -32,7 +33,7 @@ PLACES_AT_A_TIME = 16  # row numbers of a host's links to read at once: 64 bytes
 _ROW = np.dtype([("host", "<u8"), ("disfavour", "<i8"), ("row", "<u4")])
 
 
-class Frontier:
+class Frontier(contextlib.AbstractContextManager["Frontier"]):
     """Links by host, in scratch files made from `path` and unlinked at once, so that they never outlive the process.
 
     The columns of the batches are fields of `QueuedLink`.
@@ -59,16 +60,10 @@ class Frontier:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self._links = pa.ipc.open_file(pa.py_buffer(mapped))
             self._ends = np.array(ends[1:])
-            self._sizes = np.concatenate([*self._sort(np.array(counts).reshape(-1, RANGES), by_range), _NO_SIZES])
-
-    def __enter__(self) -> Frontier:
-        return self
+            self._sizes = np.concatenate([*self._sort(np.array(counts, np.int64).reshape(-1, RANGES), by_range)])
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
 
     def close(self) -> None:
         """Close the files, which frees their disk space."""
@@ -106,9 +101,6 @@ class Frontier:
                 batch = self._links.get_batch(number)
                 [fields] = batch.slice(row - int(self._ends[number]) + batch.num_rows, 1).to_pylist()
                 yield QueuedLink(**fields)
-
-
-_NO_SIZES = np.empty(0, np.uint32)
 
 
 def _write_ranges(batch: pa.RecordBatch, first: int, file: BinaryIO) -> npt.NDArray[np.int64]:

@@ -6,6 +6,7 @@ link's page and a refusal are final, because a site's opt-out applies to every c
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -47,29 +48,22 @@ class PageSource(Protocol):
         ...
 
 
-class Leftovers:
+class Leftovers(contextlib.AbstractContextManager["Leftovers"]):
     """The links that a source leaves to the next one, in a scratch file made at `path` and unlinked at once."""
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "w+b")  # noqa: SIM115 - closed by __exit__
         path.unlink()
-        self._encoder = msgspec.msgpack.Encoder()
-
-    def __enter__(self) -> Leftovers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, link: QueuedLink) -> None:
-        encoded = self._encoder.encode(link)
-        self._file.write(len(encoded).to_bytes(4, "little") + encoded)
+        self._file.write(msgspec.json.encode(link) + b"\n")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        decoder = msgspec.msgpack.Decoder()
         self._file.seek(0)
-        sizes = iter(lambda: self._file.read(4), b"")
-        links = (decoder.decode(self._file.read(int.from_bytes(size, "little"))) for size in sizes)
+        links = map(msgspec.json.decode, self._file)
         while some := list(itertools.islice(links, LINKS_AT_A_TIME)):
             yield pa.RecordBatch.from_pylist(some, SCHEMA)
 

@@ -113,16 +113,13 @@ def fetch_pages(
         run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
     if settings.contact is None:
         _check_loopback(parent)
-    chosen = ChosenLinks(parent, sample)
-    n_links = len(table) if sample is None else chosen.count()
-    chosen.check(n_links)
-    n_missing, n_elsewhere = n_links - (len(pages.done) - n_gone), 0
+    chosen = ChosenLinks(parent, sample, parts)
+    n_links = n_all = len(table) if sample is None else ChosenLinks(parent, sample).count()
+    chosen.check(n_all)
+    n_missing = n_links - (len(pages.done) - n_gone)
     if parts is not None:
-        chosen = ChosenLinks(parent, sample, parts)
-        n_mine = chosen.count()
-        n_links, n_elsewhere = n_mine, n_links - n_mine
-        n_missing = chosen.count(pages.done)
-        run.console.say(f"crawl.fetch: {counted(n_elsewhere, 'link')} on hosts of the other parts")
+        n_links, n_missing = chosen.count(), chosen.count(pages.done)
+        run.console.say(f"crawl.fetch: {counted(n_all - n_links, 'link')} on hosts of the other parts")
     run.console.say(f"crawl.fetch: {counted(n_links, 'link')}, {n_links - n_missing:,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
@@ -140,7 +137,7 @@ def fetch_pages(
         "host": platform.node(),
         "workers": 1,
     }
-    about |= {"links_gone": n_gone, "links_elsewhere": n_elsewhere, PARENTS: places_of([parent], Folder(out))}
+    about |= {"links_gone": n_gone, "links_elsewhere": n_all - n_links, PARENTS: places_of([parent], Folder(out))}
     if n_waiting:
         run.console.warn(
             f"{n_waiting:,} links have no row yet: archives are asked once their sites have not answered in "
@@ -226,7 +223,6 @@ class Tally:
 
     def __init__(self) -> None:
         self._outcomes: Counter[str] = Counter()
-        self._n_links = 0
         self._n_bytes = 0
         self._samples = deque([(time.monotonic(), 0, 0)])  # (moment, links, bytes) in the last minute
         self._note = ""
@@ -234,11 +230,10 @@ class Tally:
     def add(self, outcome: str, n_bytes: int) -> str:
         """Count a finished link, and return the note, which changes at most once per second."""
         self._outcomes[outcome] += 1
-        self._n_links += 1
         self._n_bytes += n_bytes
         now = time.monotonic()
         if not self._note or now - self._samples[-1][0] >= SAMPLE_SECONDS:
-            self._samples.append((now, self._n_links, self._n_bytes))
+            self._samples.append((now, self._outcomes.total(), self._n_bytes))
             while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW_SECONDS:
                 self._samples.popleft()
             self._note = self.note()
@@ -248,7 +243,8 @@ class Tally:
         """Return links and bytes per second, and the outcomes."""
         (then, links, n_bytes), (now, *_) = self._samples[0], self._samples[-1]
         seconds = max(now - then, 1e-3)
-        pace = f"{(self._n_links - links) / seconds:,.1f} links/s, {(self._n_bytes - n_bytes) / seconds / 2**20:,.2f} MiB/s"
+        n_links, n_mib = self._outcomes.total() - links, (self._n_bytes - n_bytes) / 2**20
+        pace = f"{n_links / seconds:,.1f} links/s, {n_mib / seconds:,.2f} MiB/s"
         return ", ".join([pace, *(f"{count:,} {outcome}" for outcome, count in sorted(self._outcomes.items()))])
 
 

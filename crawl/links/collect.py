@@ -14,6 +14,7 @@ counts them for all files.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import RunFailed
@@ -123,10 +124,8 @@ def _with_spills(
     rule = settings.rule
     failures = tuple(FailedRecord(*failure) for spill in spills for failure in spill.failures)
     return [
-        PartTask(
-            index=task.index,
-            sources=task.sources,
-            depends=task.depends,
+        replace(
+            task,
             payload=MergePayload(
                 work=work,
                 blocks=tuple(blocks[task.index]),

@@ -56,8 +56,7 @@ def votes_in(
         posts = record if isinstance(record, Unreadable) else source.parse(record)
         if isinstance(posts, Unreadable):
             funnel.fail(position, posts.reason, posts.cause)
-            continue
-        if isinstance(posts, DeletedPost):
+        elif isinstance(posts, DeletedPost):
             funnel.counts.drop(posts.reason)
         else:
             yield from _judged(posts, judge, funnel)
@@ -76,7 +75,8 @@ def votes_in_batches(
             if attempt.only == its_position or start <= attempt.only <= start + n_bytes:
                 yield from votes_in(_trial(batch, attempt), source, Attempt(), judge, funnel)
             continue
-        if isinstance(lines, Unreadable) or not lines or not _is_harmless(batch, attempt):
+        has_killed = any(p == its_position or start <= p <= start + n_bytes for p in attempt.set_aside)
+        if isinstance(lines, Unreadable) or not lines or has_killed:
             yield from votes_in(lines_of(batch), source, attempt, judge, funnel)
             continue
         attempt.note(its_position)
@@ -97,13 +97,6 @@ def _judged(posts: Iterable[Submission], judge: KarmaJudge, funnel: Funnel) -> I
         else:
             assert url is not None, "a post without a reason has a URL"
             yield Vote(url, registrable_domain(url), post)  # cached: the judge has just computed the domain
-
-
-def _is_harmless(batch: Batch, attempt: Attempt) -> bool:
-    """Whether neither the batch nor a line in it has killed a worker."""
-    start, lines = batch
-    assert not isinstance(lines, Unreadable), "a batch of lines"
-    return not any(p == -2 - start or start <= p <= start + len(lines) for p in attempt.set_aside)
 
 
 def _trial(batch: Batch, attempt: Attempt) -> Iterator[tuple[int, bytes | Unreadable]]:

@@ -29,12 +29,7 @@ import re
 from typing import Any
 
 from webtext.base.web.urls import MAX_URL_BYTES, canonical_url, host_of, path_of, registrable_domain
-from webtext.crawl.blocklists import (
-    REDDIT_DOMAINS,
-    DomainBlocklists,
-    SubredditBlocklists,
-    is_wikipedia,
-)
+from webtext.crawl.blocklists import REDDIT_DOMAINS, DomainBlocklists, SubredditBlocklists, is_wikipedia
 from webtext.crawl.links.settings import KarmaRule, LinkSettings, PostRule
 from webtext.crawl.links.sources.submission import Submission
 from webtext.crawl.tracking import without_tracking

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,10 +56,10 @@ def merge_part(context: PartContext, task: PartTask) -> None:
 
 def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[SpillBlock, ...]]]) -> Iterator[range]:
     """Yield ranges of buckets in order, each with up to MERGE_BYTES of votes, but at least one bucket."""
-    n_bytes: dict[int, int] = {}
+    n_bytes: Counter[int] = Counter()
     for _, its_blocks in blocks:
         for block in its_blocks:
-            n_bytes[block.bucket] = n_bytes.get(block.bucket, 0) + block.n_bytes
+            n_bytes[block.bucket] += block.n_bytes
     start, held = 0, 0
     for bucket in sorted(n_bytes):
         if held and held + n_bytes[bucket] > MERGE_BYTES:

@@ -190,13 +190,14 @@ def spill_files(jobs: Sequence[SpillJob], run: Run) -> tuple[list[LinkFile], lis
         run.console.say(f"links: resuming, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are already read")
     has_idle = run.engine.workers >= 2 * len(missing)
     tasks = [replace(job, ahead=has_idle and _is_read_ahead(job.file)) for job in missing]
-    names = [task.file.label for task in tasks]
+    names, writes = [task.file.label for task in tasks], [job.work for job in jobs[:1]]
     with _engine_for(tasks, run) as engine:
-        with_engine, writes = replace(run, engine=engine), [job.work for job in jobs[:1]]
-        read = with_engine.map(spill_file, tasks, "reading dumps", unit="file", names=names, writes=writes)
-    by_key = {job.key: job.file for job in jobs} | {job.key: file for job, file in zip(missing, read, strict=True)}
+        read = replace(run, engine=engine).map(
+            spill_file, tasks, "reading dumps", unit="file", names=names, writes=writes
+        )
+    files = {job.key: file for job, file in zip(missing, read, strict=True)}
     spills = []
-    jobs = sorted((replace(job, file=by_key[job.key]) for job in jobs), key=lambda job: _order(job.file))
+    jobs = sorted((replace(job, file=files.get(job.key, job.file)) for job in jobs), key=lambda job: _order(job.file))
     for job in jobs:
         spill = finished_spill(job)
         if spill is None:

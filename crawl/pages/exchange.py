@@ -48,13 +48,3 @@ class Exchange:
 def lower_headers(headers: Headers) -> list[tuple[str, str]]:
     """Return the headers as text, with names in lower case."""
     return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
-
-
-def media_type(content_type: str | None) -> str | None:
-    """Return the type without parameters, in lower case, or None if it is missing.
-
-    >>> media_type('Text/HTML ; charset="utf-8"'), media_type(" ;")
-    ('text/html', None)
-    """
-    name = (content_type or "").partition(";")[0].strip().lower()
-    return name or None

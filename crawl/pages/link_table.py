@@ -48,7 +48,7 @@ class LinkTable:
 
     def has(self, link_ids: pa.Array) -> npt.NDArray[np.bool_]:
         """Return for each link_id whether it is in the table. Links added by `add_url` are not considered."""
-        return is_in(link_keys(link_ids), self._keys) if len(self._keys) else np.zeros(len(link_ids), np.bool_)
+        return is_in(link_keys(link_ids), self._keys)
 
     def has_url(self, url: str) -> bool:
         key = link_key(link_id(url))

@@ -66,16 +66,8 @@ REASONS: Mapping[str, tuple[str, str]] = {
 """Reason -> (outcome, meaning)."""
 
 
-RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-RETRIED_REASONS = frozenset(
-    {
-        "timed_out",
-        "connection_failed",
-        "dns_unanswered",
-        ROBOTS_UNREACHABLE,
-        *(f"http_{status}" for status in RETRIED_STATUSES),
-    }
-)
+RETRIED_REASONS = frozenset(f"http_{status}" for status in (408, 429, 500, 502, 503, 504))
+RETRIED_REASONS |= {"timed_out", "connection_failed", "dns_unanswered", ROBOTS_UNREACHABLE}
 """Failures that may pass: such a link is retried."""
 
 

@@ -53,13 +53,7 @@ def _authority(scheme: str, authority: str) -> str:
     host = host[www.end() :] if www else host
     port = authority[len(named) :]
     port = "" if port in (":", _DEFAULT_PORTS.get(scheme)) else port
-    return f"{_reversed(host)}{port}"
-
-
-def _reversed(host: str) -> str:
-    if host.startswith("["):
-        return host.strip("[]")
-    return ",".join(host.split(".")[::-1])
+    return (host.strip("[]") if host.startswith("[") else ",".join(host.split(".")[::-1])) + port
 
 
 def _path(path: str) -> str:

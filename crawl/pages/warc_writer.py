@@ -13,6 +13,7 @@ CDXJ is the index of a WARC file as pywb writes it: one line per page, `KEY TIME
 from __future__ import annotations
 
 import calendar
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -26,7 +27,8 @@ from pathlib import Path
 
 import msgspec
 
-from webtext.crawl.pages.exchange import Exchange, Headers, media_type
+from webtext.base.web.http_head import media_type
+from webtext.crawl.pages.exchange import Exchange, Headers
 from webtext.crawl.pages.surt import surt
 
 try:
@@ -78,7 +80,7 @@ class _Original:
     offset: int
 
 
-class WarcWriter:
+class WarcWriter(contextlib.AbstractContextManager["WarcWriter"]):
     """Writes one WARC file, which starts with a warcinfo record.
 
     Each exchange is written to the file at once, so a killed process leaves at most one incomplete record. The file's
@@ -100,9 +102,6 @@ class WarcWriter:
             self._register(line)
         if not end:
             self._write(_warcinfo(name, about))
-
-    def __enter__(self) -> WarcWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -143,7 +142,7 @@ class WarcWriter:
         self._write(response + request)
         if original is None and exchange.body:
             self._originals[digest] = _Original(url, date, offset)
-        kind = media_type(exchange.header("content-type")) if original is None else REVISIT_TYPE
+        kind = media_type(exchange.header("content-type") or "") if original is None else REVISIT_TYPE
         line = index_line(
             url,
             exchange.captured,

@@ -6,6 +6,7 @@ Bodies are buffered in memory, or on disk if all that are being received togethe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections.abc import Mapping
 from typing import IO
@@ -88,20 +89,15 @@ class SpoolMemory:
         self.used = 0
 
 
-class Spool:
+class Spool(contextlib.AbstractContextManager["Spool"]):
     """A buffer for one body. Use as a context manager."""
 
     def __init__(self, memory: SpoolMemory) -> None:
         self._memory = memory
-        self._pieces: list[
-            bytes
-        ] = []  # joined at the end, which mostly copies nothing; one growing buffer copies twice
+        self._pieces: list[bytes] = []  # joined at the end, mostly without a copy; one growing buffer copies twice
         self._n_memory = 0  # bytes of memory
         self._file: IO[bytes] | None = None
         self.size = 0
-
-    def __enter__(self) -> Spool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._release()

@@ -7,6 +7,7 @@ handled here. Content is not decoded, and cookies are ignored.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ssl
 import time
@@ -54,7 +55,7 @@ WantsBody = Callable[[int, Headers], bool]
 """Whether to read the body of an answer with this status and these headers."""
 
 
-class Client:
+class Client(contextlib.AbstractAsyncContextManager["Client"]):
     """The HTTP client that all pages, robots.txt and archives are fetched with. Use as an async context manager."""
 
     def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts, busy: Collection[int] = BUSY_STATUSES) -> None:
@@ -64,9 +65,6 @@ class Client:
         self._memory = SpoolMemory()
         self._connections = Connections(self.resolver, rule, hosts.pace.delay + KEEP_ALIVE_MARGIN)
         self._user_agent = f"User-Agent: {user_agent}\r\n"
-
-    async def __aenter__(self) -> Client:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._connections.close()

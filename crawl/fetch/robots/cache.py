@@ -117,8 +117,7 @@ class KeptFiles(Generic[T]):
 
     def keep(self, site: object, files: T) -> None:
         """Keep a site's files, and forget the oldest if they are too many. They must not change any more."""
-        earlier = self._known.pop(site, None)
-        self._n_rules += _n_rules(files) - (_n_rules(earlier[1]) if earlier else 0)
+        self._n_rules += _n_rules(files) - _n_rules(self._known.pop(site, (0.0, None))[1])
         self._known[site] = time.monotonic(), files
         while len(self._known) > ORIGINS_KEPT or self._n_rules > RULES_KEPT:
             self._n_rules -= _n_rules(self._known.popitem(last=False)[1][1])

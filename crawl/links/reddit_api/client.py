@@ -6,6 +6,7 @@ Redirects are not followed, so that a token is sent only to the host that it is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import random
@@ -75,16 +76,13 @@ class RateLimit:
         self._free_at = max(self._free_at, time.monotonic() + seconds)
 
 
-class Api:
+class Api(contextlib.AbstractAsyncContextManager["Api"]):
     """A connection to one API. Use it as an async context manager; requests may run concurrently."""
 
     def __init__(self, user_agent: str, rule: AddressRule, requests_per_minute: float) -> None:
         self._resolver = PinnedResolver(rule)
         self._session = guarded_session(user_agent, self._resolver, rule)
         self._pace = RateLimit(requests_per_minute)
-
-    async def __aenter__(self) -> Api:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()

@@ -169,5 +169,6 @@ def link_source(file: LinkFile, settings: LinkSettings) -> LinkSource[Any]:
     defaults = Defaults(file=file.label, score=settings.default_score, created=created)
     if file.source == HUGGING_FACE:
         return HuggingFaceColumn(defaults, file.folder)
-    readers: list[Callable[[Defaults], LinkSource[Any]]] = [CsvFile, JsonLines, ParquetFile, UrlList]
-    return readers[(CSV, JSONL, PARQUET, URLS).index(file.source)](defaults)
+    readers: Mapping[str, Callable[[Defaults], LinkSource[Any]]]
+    readers = {CSV: CsvFile, JSONL: JsonLines, PARQUET: ParquetFile, URLS: UrlList}
+    return readers[file.source](defaults)

@@ -125,11 +125,8 @@ class _Line:
 
     def batch(self, start: int) -> Batch:
         """Return a batch of this one line, which begins at `start`."""
-        return (
-            (start, _too_long(self.n_bytes))
-            if self.n_bytes > MAX_LINE_BYTES
-            else _unmarked(start, b"".join(self._pieces))
-        )
+        is_long = self.n_bytes > MAX_LINE_BYTES
+        return (start, _too_long(self.n_bytes)) if is_long else _unmarked(start, b"".join(self._pieces))
 
 
 def _too_long(n_bytes: int) -> Unreadable:
