@@ -266,7 +266,7 @@ def serve() -> None:
 def slots_for(trials: Trials) -> list[Mapping[str, str]]:
     """Return a share of the machine (environment variables) for each run at a time.
 
-    There is one per GPU, or on a CPU one per core, fewer if OMP_NUM_THREADS asks for several threads.
+    There is one per GPU, or on a CPU one per core, fewer if OMP_NUM_THREADS gives each run several threads.
     """
     gpus: list[str] = []
     if any(trial.settings.device != "cpu" for trial in trials):
@@ -277,6 +277,7 @@ def slots_for(trials: Trials) -> list[Mapping[str, str]]:
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[: len(trials)]]
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    n = max(1, min(available_cores() // (int(asked) if asked.lstrip("0").isdecimal() else 1), len(trials)))
-    threads = str(max(1, available_cores() // n))
+    n_threads = int(asked) if asked.lstrip("0").isdecimal() else 0
+    n = max(1, min(available_cores() // (n_threads or 1), len(trials)))
+    threads = str(n_threads or max(1, available_cores() // n))
     return [{"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}] * n

@@ -104,9 +104,17 @@ def test_the_runs_are_printed_first_and_another_plan_is_rejected(
 def test_runs_with_threads_share_the_cores(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.train.experiments.trials.available_cores", lambda: 6)
     trials = trials_of("tokens", Path(), settings, seeds=4)
-    for threads, n in (("1", 4), ("2", 3), ("4", 1), ("99", 1), ("", 4), ("2,1", 4), ("0", 4)):
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        assert slots_for(trials) == [dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), f"{6 // n}")] * n
+    for asked, n, threads in (
+        ("1", 4, 1),
+        ("2", 3, 2),
+        ("4", 1, 4),
+        ("99", 1, 99),
+        ("", 4, 1),
+        ("2,1", 4, 1),
+        ("0", 4, 1),
+    ):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert slots_for(trials) == [dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))] * n
 
 
 PARENT = """
