@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -357,6 +358,4 @@ def _plan(run: Run, text: str) -> None:
 
 
 def _is_main_process() -> bool:
-    import os
-
     return os.environ.get("RANK", "0") == "0"

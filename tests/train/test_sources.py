@@ -194,8 +194,7 @@ def test_the_state_counts_what_was_taken_and_not_what_was_read_ahead(shards: Tok
 
 def test_an_interrupted_iteration_can_resume_and_leaves_no_thread(shards: TokenShards) -> None:
     batches = TokenBatches(sampler(shards))
-    found = taken(batches, 4) + taken(batches, 4)
-    assert found == expected(shards, 8)
+    assert taken(batches, 4) + taken(batches, 4) == expected(shards, 8)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("webtext-batches")]
 
 

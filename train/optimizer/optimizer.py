@@ -97,17 +97,14 @@ class Reading:
     """Numbers that a device is still computing, copied to the host after its work and waited for only when read."""
 
     def __init__(self, values: Tensor) -> None:
-        self._event: torch.cuda.Event | None = None
-        self._values = values
+        self._values, self._copied = values, None
         if values.is_cuda:
-            self._values = torch.empty_like(values, device="cpu", pin_memory=True)
-            self._values.copy_(values, non_blocking=True)
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record()
+            self._values = values.to("cpu", non_blocking=True)  # to pinned memory
+            self._copied = torch.cuda.current_stream().record_event()
 
     def read(self) -> list[float]:
-        if self._event is not None:
-            self._event.synchronize()
+        if self._copied is not None:
+            self._copied.synchronize()
         return [float(value) for value in self._values.tolist()]
 
 

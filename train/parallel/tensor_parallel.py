@@ -159,7 +159,7 @@ def vocab_parallel_loss(
     replace = torch.compile(_vocab_slopes, dynamic=False) if compiled else _vocab_slopes
 
     def to_slopes(logits_nv: Tensor, targets_n: Tensor, counted_n: Tensor | None) -> Iterator[Tensor]:
-        _hide_padding(logits_nv, vocab_size - first)
+        logits_nv[:, max(0, vocab_size - first) :] = -torch.inf  # padding
         total_n, picked_n = _over_ranks(of_rank(logits_nv, targets_n - first), group)
         replace(logits_nv, targets_n - first, total_n)
         losses_n = total_n - picked_n
@@ -178,14 +178,10 @@ def vocab_parallel_losses(
     losses = []
     for rows in chunk_rows(len(targets_n), weight_vc):
         logits_nv = hidden_nc[rows] @ weight_vc.T
-        _hide_padding(logits_nv, vocab_size - first)
+        logits_nv[:, max(0, vocab_size - first) :] = -torch.inf  # padding
         total_n, picked_n = _over_ranks(_of_rank(logits_nv, targets_n[rows] - first), group)
         losses.append(total_n - picked_n)
     return torch.cat(losses)
-
-
-def _hide_padding(logits_nv: Tensor, n_tokens: int) -> None:
-    logits_nv[:, max(0, n_tokens) :] = -torch.inf
 
 
 def _of_rank(logits_nv: Tensor, here_n: Tensor) -> Tensor:

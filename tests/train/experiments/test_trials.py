@@ -104,15 +104,8 @@ def test_the_runs_are_printed_first_and_another_plan_is_rejected(
 def test_runs_with_threads_share_the_cores(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.train.experiments.trials.available_cores", lambda: 6)
     trials = trials_of("tokens", Path(), settings, seeds=4)
-    for asked, n, threads in (
-        ("1", 4, 1),
-        ("2", 3, 2),
-        ("4", 1, 4),
-        ("99", 1, 99),
-        ("", 4, 1),
-        ("2,1", 4, 1),
-        ("0", 4, 1),
-    ):
+    cases = [("1", 4, 1), ("2", 3, 2), ("4", 1, 4), ("99", 1, 99), ("", 4, 1), ("2,1", 4, 1), ("0", 4, 1)]
+    for asked, n, threads in cases:
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
         assert slots_for(trials) == [dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))] * n
 
