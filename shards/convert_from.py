@@ -57,9 +57,9 @@ _VALIDATION = re.compile(r"(^|[^a-z])val(id|idation)?([^a-z]|$)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: the suffixes of its files, and the function that reads one, given vocabulary size and end-of-text."""
+    """One format: the suffix of its files, and the function that reads one, given vocabulary size and end-of-text."""
 
-    suffixes: tuple[str, ...]
+    suffix: str
     read: Callable[[Path, int, int], Iterator[Tokens]]
     beside: str = ""
     """Suffix of the file with the tokens, if that is a separate file."""
@@ -117,7 +117,7 @@ def split_by_name(path: Path) -> str:
 
 def _files(sources: list[str], form: Format) -> list[Path]:
     read_too = (*filter(None, [form.beside]), *form.after)
-    named = (*form.suffixes, *read_too)
+    named = (form.suffix, *read_too)
     for source in sources:
         Folder(source).local_path()  # raises for a store: the files are mapped into memory
     paths = [
@@ -125,10 +125,9 @@ def _files(sources: list[str], form: Format) -> list[Path]:
         for source in sources
         for file in files_of(source, "tokens", named, takes=lambda file: file.name.endswith(named))
     ]
-    if form.beside:
-        paths = [each.with_suffix(form.suffixes[0]) if each.suffix == form.beside else each for each in paths]
+    paths = [each.with_suffix(form.suffix) if each.suffix == form.beside else each for each in paths]
     if not (wanted := dict.fromkeys(each for each in paths if not each.name.endswith(read_too))):
-        raise InputError(f"no file in '{sources[0]}'", f"expected files that end in {' or '.join(form.suffixes)}")
+        raise InputError(f"no file in '{sources[0]}'", f"expected files that end in {form.suffix}")
     return list(wanted)
 
 
@@ -320,8 +319,8 @@ def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> Tokens:
 
 
 FORMATS = {
-    "nanogpt": Format((".bin",), read_nanogpt),
-    "llm.c": Format((".bin",), read_llm_c),
-    "megatron": Format((".idx",), read_megatron, beside=".bin"),
-    "datatrove": Format((".ds",), read_datatrove, after=(".index", ".metadata")),
+    "nanogpt": Format(".bin", read_nanogpt),
+    "llm.c": Format(".bin", read_llm_c),
+    "megatron": Format(".idx", read_megatron, beside=".bin"),
+    "datatrove": Format(".ds", read_datatrove, after=(".index", ".metadata")),
 }

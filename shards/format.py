@@ -114,20 +114,14 @@ class ShardHeader:
 
     @classmethod
     def from_manifest(
-        cls, about: Mapping[str, Any], settings: Mapping[str, Any], location: str, file_bytes: int
+        cls, about: Mapping[str, Any], common: tuple[int, int, str], location: str, file_bytes: int
     ) -> ShardHeader:
-        """Rebuild a shard's header from the manifest (`in_manifest`), the recipe's settings and the file's size.
+        """Rebuild a shard's header from the manifest (`in_manifest`), the fields common to all, and the file's size.
 
         Raises InputError if a field is missing, ShardCorrupt if the fields contradict each other.
         """
         try:
-            header = cls(
-                vocab_size=int(settings["vocab_size"]),
-                eot_id=int(settings["eot_id"]),
-                tokenizer_hash=str(settings["tokenizer_hash"]),
-                n_tokens=int(about["n_tokens"]),
-                n_documents=int(about["n_documents"]),
-            )
+            header = cls(*common, int(about["n_tokens"]), int(about["n_documents"]))
         except (KeyError, TypeError, ValueError):
             raise InputError(
                 f"the manifest doesn't describe '{location}'",

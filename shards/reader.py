@@ -68,8 +68,9 @@ class TokenShards:
             self.tokenizer_hash = str(settings["tokenizer_hash"])
         except (KeyError, TypeError, ValueError):
             raise InputError(f"'{folder}' doesn't say which tokenizer made it", "pack the corpus again") from None
+        common = (self.vocab_size, self.eot_id, self.tokenizer_hash)
         self.headers = [
-            ShardHeader.from_manifest(each.about, settings, self.set.folder.location(each.name), each.bytes)
+            ShardHeader.from_manifest(each.about, common, self.set.folder.location(each.name), each.bytes)
             for _, each in self._attachments
         ]
         _allow_open_files()

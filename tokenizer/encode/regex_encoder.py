@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from webtext.tokenizer.patterns.named import cut
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     Offsets = NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
 class RegexEncoder:
     """Encodes with any pattern, in one thread."""
 
-    def __init__(self, native: _bpe.Bpe, pattern: str, unicode_version: str) -> None:
-        self._native = native
-        self._pattern = pattern
-        self._unicode_version = unicode_version
+    _native: _bpe.Bpe
+    _pattern: str
+    _unicode_version: str
 
     def cut(self, text: Text) -> tuple[bytes, list[int]]:
         """Return the bytes of a text, and the end of each of its pieces."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
@@ -95,21 +95,15 @@ class Finder:
         return all_parts
 
 
+@dataclass(frozen=True, slots=True)
 class SpecialTokens:
     """The special tokens of a vocabulary, those always found, those found after the others, and a cache of finders."""
 
-    def __init__(
-        self,
-        ids: Mapping[str, int],
-        always: frozenset[str],
-        late: frozenset[str] = frozenset(),
-        normalize: Callable[[Text], Text] | None = None,
-    ) -> None:
-        self._ids = ids
-        self._always = always
-        self._late = late
-        self._normalize = normalize
-        self._finders: dict[tuple[frozenset[str], bool], Finder] = {}
+    _ids: Mapping[str, int]
+    _always: frozenset[str]
+    _late: frozenset[str] = frozenset()
+    _normalize: Callable[[Text], Text] | None = None
+    _finders: dict[tuple[frozenset[str], bool], Finder] = field(default_factory=dict)
 
     def finder(self, allowed: Names) -> Finder:
         """Return the finder for the allowed names. Raises ConfigError for an unknown name."""

@@ -25,7 +25,7 @@ from webtext.base.inputs.files import InputFile
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.outcomes import check_counts
 from webtext.base.parts.recipe import Recipe, with_check, without_check
-from webtext.tokenizer.arguments import split_path
+from webtext.tokenizer.arguments import MAX_INT, checked_int, split_path
 from webtext.tokenizer.files.inputs import Input, count_inputs, find_killers, open_inputs, weights_by_input
 from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
@@ -60,16 +60,12 @@ class TokenizerSettings:
     def __post_init__(self) -> None:
         """Raise ConfigError for values out of range."""
         smallest = 256 + len(set(self.special_tokens))
-        if self.vocab_size < smallest:
-            raise ConfigError(
-                f"tokenizer.vocab_size is {self.vocab_size}", f"expected {smallest} or more: bytes and special tokens"
-            )
+        expected = f"{smallest} or more: bytes and special tokens"
+        checked_int("tokenizer.vocab_size", self.vocab_size, smallest, MAX_INT, expected)
         if self.base is None:
             check_names(self.special_tokens, self.pattern)
-        if self.min_frequency < 1:
-            raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
-        if self.memory_mb < 1:
-            raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
+        for name in ("min_frequency", "memory_mb"):
+            checked_int(f"tokenizer.{name}", getattr(self, name), 1, MAX_INT, "1 or more")
         pattern_name(self.pattern)
 
 

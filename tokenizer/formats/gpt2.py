@@ -7,7 +7,6 @@ uses the functions here, also those that read untrusted JSON within bounds.
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 import json
 import re
@@ -253,16 +252,9 @@ def _names(vocabulary: Vocabulary) -> list[str]:
 def _bytes(token: str) -> bytes | None:
     """Return a token's bytes; None if it isn't written in characters for bytes, so that no text produces it."""
     try:
-        return token.translate(_to_latin1()).encode("latin-1")
-    except UnicodeEncodeError:
+        return bytes(map(byte_characters()[0].__getitem__, token))
+    except KeyError:
         return None
-
-
-@functools.cache
-def _to_latin1() -> dict[int, int]:
-    """Return a translation table from GPT-2's characters to Latin-1; unused characters become unencodable."""
-    unused = dict.fromkeys(range(256), 0xFFFF)
-    return unused | {ord(character): byte for character, byte in byte_characters()[0].items()}
 
 
 def _lines(data: bytes, place: str) -> tuple[str, list[str]]:

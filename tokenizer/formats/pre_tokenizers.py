@@ -51,7 +51,7 @@ def pre_tokenizer_of(pattern: str, prefix_space: bool = False) -> dict[str, Any]
 
 def pattern_of(pre_tokenizer: Any, place: str) -> tuple[str, bool]:
     """Return the pattern of a pre-tokenizer (a name if it is a known one), and whether it puts a space before a text."""
-    *steps, last = _steps(pre_tokenizer) or [None]
+    *steps, last = steps_of(pre_tokenizer, "pretokenizers") or [None]
     if len(steps) >= MAX_STEPS:
         raise InputError(f"'{place}' has {len(steps) + 1:,} pre-tokenizers", f"expected at most {MAX_STEPS}")
     patterns, prefix_space = [_cut_by(step, place) for step in steps], False
@@ -69,12 +69,11 @@ def pattern_of(pre_tokenizer: Any, place: str) -> tuple[str, bool]:
     return pattern_name(THEN.join(REGEXES.get(pattern, pattern) for pattern in patterns)), False
 
 
-def _steps(pre_tokenizer: Any) -> list[Any]:
-    """Return the steps of nested sequences in one list."""
-    match pre_tokenizer:
-        case {"type": "Sequence", "pretokenizers": list(steps)}:
-            return [step for inner in steps for step in _steps(inner)]
-    return [pre_tokenizer]
+def steps_of(part: Any, name: str) -> list[Any]:
+    """Return the steps of a part of the file, of nested sequences in one list, which call their steps `name`."""
+    if isinstance(part, dict) and part.get("type") == "Sequence" and isinstance(part.get(name), list):
+        return [step for inner in part[name] for step in steps_of(inner, name)]
+    return [] if part is None else [part]
 
 
 def _cut_by(step: Any, place: str) -> str:

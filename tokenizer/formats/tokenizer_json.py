@@ -12,7 +12,7 @@ back. Added tokens that aren't special are always recognised.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from webtext.tokenizer.formats.gpt2 import (
     parse_json,
     written,
 )
-from webtext.tokenizer.formats.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
+from webtext.tokenizer.formats.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of, steps_of
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.vocabulary import Vocabulary
 
@@ -44,7 +44,7 @@ def parse(
     found = parse_json(data, place)
     model = _model(found, place)
     _check_parts(found, place)
-    normalizer: Literal["NFC"] | None = "NFC" if list(_parts(found.get("normalizer"), "normalizers")) else None
+    normalizer: Literal["NFC"] | None = "NFC" if steps_of(found.get("normalizer"), "normalizers") else None
     own = _own_field(model, place)
     own_pattern, prefix_space = _pattern(found.get("pre_tokenizer"), own, place)
     if pattern is not None and pattern_name(pattern) != pattern_name(own_pattern):
@@ -118,8 +118,9 @@ def _check_parts(found: Mapping[str, Any], place: str) -> None:
     """Raise InputError for a part that `encode` and `decode` don't apply, so that ids or texts would differ."""
     if found.get("version", "1.0") != "1.0":
         raise InputError(f"'{place}' has the version {str(found['version'])[:60]}", "expected 1.0")
-    for key, of, read in (("normalizer", "normalizers", "NFC"), ("decoder", "decoders", "ByteLevel")):
-        for part in _parts(found.get(key), of):
+    for key, read in (("normalizer", "NFC"), ("decoder", "ByteLevel")):
+        for step in steps_of(found.get(key), f"{key}s"):
+            part = step.get("type", step) if isinstance(step, dict) else step
             if part != read:
                 remedy = f'set "{key}" to null in the file if its effect isn\'t needed'
                 raise InputError(f"'{place}' has the {key} {str(part)[:60]}", _EXPECTED, remedy)
@@ -127,20 +128,6 @@ def _check_parts(found: Mapping[str, Any], place: str) -> None:
         if found.get(key) is not None:
             remedy = f'set "{key}" to null in the file'
             raise InputError(f"'{place}' has {key}: {str(found[key])[:60]}", _EXPECTED, remedy)
-
-
-def _parts(part: Any, of: str) -> Iterator[Any]:
-    """Yield the parts of nested sequences, by type as far as they have one."""
-    match part:
-        case None:
-            return
-        case {"type": "Sequence"} if isinstance(part.get(of), list):
-            for inner in part[of]:
-                yield from _parts(inner, of)
-        case {"type": str(name)}:
-            yield name
-        case other:
-            yield other
 
 
 def _model(found: Mapping[str, Any], place: str) -> Mapping[str, Any]:

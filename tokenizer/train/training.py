@@ -59,9 +59,8 @@ def train_vocabulary(
     if base is None:
         check_names(specials, pattern)
     n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
-    if not least <= vocab_size < MAX_ID:
-        kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
-        raise ConfigError(f"vocab_size is {vocab_size}", f"expected {least} or more ({kept}), less than {MAX_ID:,}")
+    kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
+    checked_int("vocab_size", vocab_size, least, MAX_ID - 1, f"{least} or more ({kept}), less than {MAX_ID:,}")
     if progress is not None:
         progress.n_merges = vocab_size - least
     if not isinstance(texts, PieceCounts):
