@@ -58,16 +58,17 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
 
 def _ended(layout: BuildLayout, report: str) -> str:
     """Return a summary: what the build made and left out, and why; where the report is; what to do next."""
+    from webtext.app.reports.report import UNITS
     from webtext.base.console import counted
 
     lines = []
-    for name in ("links", "pages", "documents", "corpus", "tokens"):
+    for name, unit in UNITS.items():
         if (made := layout.open(name)) is not None:
             reasons = (Counter(made.counts.dropped) + Counter(made.counts.failed)).most_common()
             out = [f"{n:,} {reason}" for reason, n in reasons[:REASONS_TOLD]]
             out += [counted(len(reasons) - REASONS_TOLD, "other reason")] if len(reasons) > REASONS_TOLD else []
             left = f"; left out: {', '.join(out)}" if out else ""
-            lines.append(f"{name:<10} {made.counts.kept:>12,} of {made.counts.records_in:,}{left}")
+            lines.append(f"{name:<10} {made.counts.kept:>12,} of {made.counts.records_in:,} {unit}{left}")
     lines += [f"report     {report}", f"next       webtext view {shlex.quote(layout.root)}"]
     return "\n".join(lines)
 

@@ -24,6 +24,8 @@ class BuildSettings:
 
     def __post_init__(self) -> None:
         sample = self.sample_of()
+        if not self.out:
+            raise ConfigError("[build] out is empty", "name a folder; '.' is the current one")
         if bool(self.links) == bool(self.pages):
             raise ConfigError(
                 "[build] needs either links or pages", 'e.g. links = ["RS_2017-*.zst"], or pages = ["crawl.warc.gz"]'

@@ -158,10 +158,7 @@ def _run(arguments: list[str] | None, console: Console) -> int:
             raise
         console.error(missing_extra(package, EXTRA_OF_PACKAGE.get(package, "build")))
         return MachineError.exit_code
-    except (
-        BrokenPipeError,
-        SystemExit,
-    ):  # `webtext ... | head`: the reader closed the pipe (click turns it into an exit)
+    except (BrokenPipeError, SystemExit):  # the reader of `webtext ... | head` closed the pipe: for click, an exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

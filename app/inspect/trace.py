@@ -6,7 +6,7 @@ plus the rows found, however large the build is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,7 @@ class Tracer:
         if found.document is None:  # the address of a document, or an id that looks like one
             found = self.trace_document(at_url[0] if at_url else url_or_id) or found
         if self._sets["links"] is None and not (found.document or found.page):  # from WARC files, or imported
-            reason = self._failure(url_or_id, url)
+            reason = self._failure("documents", lambda id_: id_.endswith((f" {url_or_id}", f" {url}")))
             return Trace(url, "documents", reason) if reason else None
         own = found.document["id"] if found.document else None
         found.others = [identifier for identifier in at_url if identifier != own]
@@ -130,9 +130,8 @@ class Tracer:
         pages = self._by("pages", "link_id", by_id)
         documents = list(find_rows(self._sets["documents"], "link_ids", by_id))
         unlinked = [url for identifier, url in by_id.items() if identifier not in links]
-        documents += [
-            row for row in find_rows(self._sets["documents"], "url", unlinked) if not row["link_ids"]
-        ]  # from pages without links
+        at_url = find_rows(self._sets["documents"], "url", unlinked)
+        documents += [row for row in at_url if not row["link_ids"]]  # from pages without links
         of_link = {identifier: row for row in documents for identifier in row["link_ids"]}
         of_url = {row["url"]: row for row in documents if not row["link_ids"]}
         ends = self._ends(documents)
@@ -216,16 +215,12 @@ class Tracer:
             return "dropped", decision["reason"]
         if document["id"] in ends.kept:
             return "corpus", None
-        corpus = self._sets["corpus"]
-        failed = (failure.reason for failure in (corpus.failures() if corpus else ()) if failure.id == document["id"])
-        return "documents", next(failed, "not_judged_yet")
+        return "documents", self._failure("corpus", lambda id_: id_ == document["id"]) or "not_judged_yet"
 
-    def _failure(self, *urls: str) -> str | None:
-        """Return why the record of a URL failed, if it did."""
-        documents = self._sets["documents"]
-        ends = tuple(f" {url}" for url in urls)
-        failures = documents.failures() if documents else ()
-        return next((failure.reason for failure in failures if failure.id.endswith(ends)), None)
+    def _failure(self, name: str, is_wanted: Callable[[str], bool]) -> str | None:
+        """Return why the first failed record of a set with such an id failed, if there is one."""
+        failures = found.failures() if (found := self._sets[name]) else ()
+        return next((failure.reason for failure in failures if is_wanted(failure.id)), None)
 
     def _why_no_document(self, page: Row) -> str:
         """Return this page's failure, else all reasons for which extraction dropped pages, since those leave no row."""
@@ -233,10 +228,8 @@ class Tracer:
         if documents is None:
             return "not_extracted_yet"
         place = f"{page['warc_file']}:{page['warc_offset']} "
-        for failure in documents.failures():
-            if failure.id.startswith(place):
-                return failure.reason
-        return " or ".join(sorted(documents.counts.dropped)) or "not_extracted_yet"
+        failed = self._failure("documents", lambda id_: id_.startswith(place))
+        return failed or " or ".join(sorted(documents.counts.dropped)) or "not_extracted_yet"
 
 
 def _rules_of(signals: PartSet | None, corpus: PartSet | None, identifier: str) -> list[Row]:

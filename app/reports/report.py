@@ -269,13 +269,12 @@ def _tokens(opened: PartSet | None, n_characters: int) -> dict[str, Any] | None:
         tokens[split] += row["length"]
         documents[split] += 1
     n_tokens, n_documents = sum(tokens.values()), sum(documents.values())
+    vocab_size = opened.recipe["settings"].get("vocab_size")
     text_tokens = n_tokens - n_documents  # each document opens with <|endoftext|>
     return {
         "tokens": dict(tokens),
         "documents": dict(documents),
-        "vocab_size": vocab_size
-        if isinstance(vocab_size := opened.recipe["settings"].get("vocab_size"), int)
-        else None,
+        "vocab_size": vocab_size if isinstance(vocab_size, int) else None,
         "characters_per_token": n_characters / text_tokens if n_characters and text_tokens else None,
         "tokens_per_document": text_tokens / n_documents if n_documents else None,
     }

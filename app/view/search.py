@@ -10,7 +10,7 @@ import datetime
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 from urllib.parse import urlencode
 
@@ -61,9 +61,8 @@ class Query:
     @classmethod
     def of(cls, values: Mapping[str, str]) -> Query:
         """Return the query of a query string; unknown names are ignored. ConfigError for a bad value."""
-        query = cls(
-            **{each.name: values[each.name].strip() for each in fields(cls) if values.get(each.name, "").strip()}
-        )
+        given = {each.name: values.get(each.name, "").strip() for each in fields(cls)}
+        query = cls(**{name: value for name, value in given.items() if value})
         if query.set not in COLUMNS:
             raise ConfigError(f"unknown set '{query.set}'", f"choose one of {', '.join(COLUMNS)}")
         query._conditions()
@@ -72,7 +71,7 @@ class Query:
 
     def url(self, **changes: object) -> str:
         """Return the address of the search with some fields changed; a change other than the page's returns to page 1."""
-        now = {each.name: getattr(self, each.name) for each in fields(self)} | {"page": "1", **changes}
+        now = asdict(self) | {"page": "1"} | changes
         return "/search?" + urlencode({name: value for name, value in now.items() if value})
 
     @property
@@ -81,10 +80,8 @@ class Query:
 
     def _conditions(self) -> list[tuple[str, Any]]:
         """Return the conditions on columns, as SQL with one placeholder, and the values."""
-        found: list[tuple[str, Any]] = []
-        for name, operator in (("domain", "="), ("language", "="), ("reason", "=")):
-            if value := getattr(self, name):
-                found.append((f"{name} {operator} ?", value))
+        equal = {name: getattr(self, name) for name in ("domain", "language", "reason")}
+        found: list[tuple[str, Any]] = [(f"{name} = ?", value) for name, value in equal.items() if value]
         if self.min_karma:
             found.append(("karma >= ?", _number("min_karma", self.min_karma)))
         if self.since:
@@ -132,7 +129,7 @@ class Search:
         except duckdb.Error as error:
             cause = (
                 str(error).rpartition("Unknown error: ")[2].partition(" Detail: Python")[0]
-            )  # of `PartSet`, without its trace
+            )  # of `PartSet`, no trace
             cause = " ".join(cause.split())[:400]
             raise InputError(f"the search failed: {cause}", "check the set with webtext inspect set --verify") from None
         finally:

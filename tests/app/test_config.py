@@ -36,6 +36,8 @@ def test_a_wrong_key_there_is_an_error_before_anything_runs(tmp_path: Path) -> N
         read(tmp_path, "[train.sweep]\nseds = 2\n")
     with pytest.raises(ConfigError, match="seeds is 0"):
         read(tmp_path, "[train.sweep]\nseeds = 0\n")
+    with pytest.raises(ConfigError, match=r"^\[build\] out is empty\nname a folder"):
+        read(tmp_path, 'out = ""')
 
 
 ALL = """
@@ -110,10 +112,8 @@ def test_what_only_training_or_the_tokenizer_would_reject_is_found_before_the_fi
 def test_a_model_that_needs_more_memory_than_there_is_is_told_before_the_first_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contact = '[crawl.fetch]\ncontact = "me@example.org"\n'
-    (tmp_path / "build.toml").write_text(
-        BUILD + contact + "[train]\nmicrobatch_size = 500\nbatch_size = 5000\ncontext = 8192\n"
-    )
+    large = "[train]\nmicrobatch_size = 500\nbatch_size = 5000\ncontext = 8192\n"
+    (tmp_path / "build.toml").write_text(f'{BUILD}[crawl.fetch]\ncontact = "me@example.org"\n{large}')
     assert run(["pretrain", str(tmp_path / "build.toml"), "--dry-run"]) == 3, "there is no dump"
     warning, stage, *_ = capsys.readouterr().err.splitlines()
     assert warning.startswith("warning: a process is estimated to take")

@@ -83,7 +83,7 @@ def test_the_commands_of_a_page_run_in_their_order(page: str, least: int, folder
         )
         assert answer.returncode == 0, f"{line}\n{answer.stderr[-3000:]}"
         if command[1] in ("build", "pretrain"):
-            assert re.search(r"^corpus +\d+ of \d+; left out: \d+ \w+", answer.stdout, re.M), answer.stdout
+            assert re.search(r"^corpus +\d+ of \d+ documents; left out: \d+ \w+", answer.stdout, re.M), answer.stdout
             assert re.search(r"^next +webtext view build", answer.stdout, re.M)
         ran.append(line)
     assert len(ran) >= least
