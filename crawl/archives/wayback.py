@@ -21,7 +21,7 @@ from webtext.base.web.http_head import media_type
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.fetch.answers import PAGE_STATUSES, TEXT_TYPES, objection
+from webtext.crawl.fetch.answers import TEXT_TYPES, objection
 from webtext.crawl.fetch.client.headers import REDIRECT_STATUSES, http_date, is_redirect, redirect_target
 from webtext.crawl.fetch.settings import WAYBACK, FetchSettings
 from webtext.crawl.pages.exchange import Exchange, Headers
@@ -147,11 +147,7 @@ class Wayback:
         if leads_to is not None:
             headers = [(name, value) for name, value in headers if name.lower() != b"location"]
             headers.append((b"Location", leads_to.encode()))
-        if (
-            not reply.has_body
-            and reply.status in PAGE_STATUSES
-            and objection(reply.status, headers, self._settings) is None
-        ):
+        if not reply.has_body and objection(reply.status, headers, self._settings) is None:
             raise FetchFailed(ARCHIVE_DAMAGED, "no body")
         if reply.has_body:
             headers += [(b"Content-Length", str(len(reply.body)).encode())]

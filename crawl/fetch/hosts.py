@@ -212,13 +212,13 @@ class Turn:
             await own.lock.acquire()
             held.append(own.lock)
             if own.gave_up is None and own.free_at > time.monotonic():
-                await _sleep_until(own.free_at)
+                await asyncio.sleep(own.free_at - time.monotonic())
             if own.gave_up is not None:
                 raise FetchRefused(own.gave_up)
             await shared.lock.acquire()
             held.append(shared.lock)
             if shared.free_at > time.monotonic():
-                await _sleep_until(shared.free_at)
+                await asyncio.sleep(shared.free_at - time.monotonic())
             # Last: hosts that share an address would hold all slots while they wait for each other's pauses.
             await slots.get()
             self._hosts._restart(*self._names)
@@ -239,9 +239,3 @@ class Turn:
         self._own.users -= 1
         self._shared.users -= 1
         self._hosts._forget_old()
-
-
-async def _sleep_until(moment: float) -> None:
-    wait = moment - time.monotonic()
-    if wait > 0:
-        await asyncio.sleep(wait)

@@ -13,7 +13,7 @@ import re
 
 from webtext.base.web.urls import host_of
 
-_WWW = re.compile(r"(?:www\d*\.)+")
+_WWW = re.compile(r"^(?:www\d*\.)+")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _IS_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~!$&*+,;=:@.-]+)+").fullmatch  # most paths: only the letters' case changes
 _SLASHES = re.compile(r"/{2,}")
@@ -48,9 +48,7 @@ def surt(url: str) -> str:
 @functools.lru_cache(maxsize=4096)  # hosts repeat
 def _authority(scheme: str, authority: str) -> str:
     named = host_of(f"{scheme}://{authority}/")
-    host = named.rstrip(".").lower()
-    www = _WWW.match(host)
-    host = host[www.end() :] if www else host
+    host = _WWW.sub("", named.rstrip(".").lower())
     port = authority[len(named) :]
     port = "" if port in (":", _DEFAULT_PORTS.get(scheme)) else port
     return (host.strip("[]") if host.startswith("[") else ",".join(host.split(".")[::-1])) + port

@@ -168,12 +168,8 @@ def test_a_body_that_the_archive_compresses_is_stored_compressed(wayback: LocalW
 
 
 BAD_INDEXES = [
-    b"no json",
-    b"[[1, 2], 3]",
-    b"{}",
+    *(b"no json", b"[[1, 2], 3]", b"{}", b"[" * 100_000, b"\xff\xfe"),
     b'[["timestamp", "original"], ["x", "y"]]',
-    b"[" * 100_000,
-    b"\xff\xfe",
     b'[["timestamp", "original", "statuscode"], ["19990101000000", "URL", "\xc2\xb2"]]',
 ]
 
