@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from webtext.base.web.content_coding import BodyError
 from webtext.crawl.fetch.answers import Known, next_hop, objection, refuse_marked_page, text_type
 from webtext.crawl.fetch.client.headers import is_redirect
 from webtext.crawl.fetch.robots.cache import KeptFiles, origin_of, read_robots
@@ -132,12 +133,13 @@ class CaptureJudge:
 
 
 def archived_robots(capture: Exchange) -> Robots | None:
-    """Parse an archived robots.txt; a redirect states nothing. Raises FetchRefused if it has no body."""
+    """Parse an archived robots.txt; a redirect states nothing. Raises FetchRefused if it can't be read."""
     if is_redirect(capture.status):
         return None
-    if not capture.has_body:  # not text, or marked like a page, e.g. with noindex
-        raise FetchRefused(ROBOTS_UNREACHABLE, "the archived robots.txt can't be read")
-    return read_robots(capture)
+    if capture.has_body:  # otherwise it is not text, or marked like a page, e.g. with noindex
+        with contextlib.suppress(BodyError):
+            return read_robots(capture)
+    raise FetchRefused(ROBOTS_UNREACHABLE, "the archived robots.txt can't be read")
 
 
 @contextlib.contextmanager

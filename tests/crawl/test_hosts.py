@@ -28,12 +28,8 @@ def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any) -> None:
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [
-        ("404 Not Found", None),
-        ("403 Forbidden", None),
-        ("500 Error", "robots_unreachable"),
-        ("429 Slow", "robots_unreachable"),
-    ],
+    [("404 Not Found", None), ("403 Forbidden", None)]
+    + [(status, "robots_unreachable") for status in ("500 Error", "429 Slow")],
 )
 def test_a_missing_robots_txt_allows_and_a_failing_one_forbids(
     crawl: Any, web: Any, status: str, reason: str | None
@@ -41,6 +37,13 @@ def test_a_missing_robots_txt_allows_and_a_failing_one_forbids(
     web.page("/robots.txt", "User-agent: *\nDisallow: /", status=status)
     [row] = crawl([web.page("/a")]).values()
     assert row["reason"] == reason
+
+
+def test_a_robots_txt_that_cannot_be_decoded_forbids(crawl: Any, web: Any) -> None:
+    web.page("/robots.txt", gzip.compress(b"User-agent: *\nDisallow: /\n")[:10], "Content-Encoding: gzip")
+    web.page("/robots.txt", b"\x1f\x9d\x90\x00", "Content-Encoding: compress", host=2)
+    rows = crawl([web.page("/a"), web.page("/a", host=2)])
+    assert {row["reason"] for row in rows.values()} == {"robots_unreachable"}
 
 
 def test_a_redirected_endless_or_compressed_robots_txt_is_read(crawl: Any, web: Any) -> None:

@@ -181,7 +181,10 @@ class RobotsCache:
         """Return the site's tdmrep.json; it states nothing if the site doesn't answer with one."""
         reply = await self._follow(origin + TDM_PATH)
         self._silent.answered(origin)  # for robots.txt it has, just before
-        return TdmFile.read(_decoded(reply)) if isinstance(reply, Exchange) and reply.has_body else TdmFile()
+        if isinstance(reply, Exchange) and reply.has_body:
+            with contextlib.suppress(BodyError):
+                return TdmFile.read(_decoded(reply))
+        return TdmFile()
 
     async def _follow(self, url: str) -> Exchange | str | None:
         """Return the answer after redirects, or why there is none as text; None after too many redirects."""
@@ -216,18 +219,18 @@ def origin_of(url: str) -> str:
 def _read(reply: Exchange) -> Robots | str:
     """Parse a 2xx answer. A 4xx allows everything, except 429 ("slow down"), which counts as unreachable like 5xx."""
     if reply.has_body:
-        return read_robots(reply)
+        try:
+            return read_robots(reply)
+        except BodyError as error:  # it may forbid everything
+            return str(error)
     return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else f"http_{reply.status}"
 
 
 def read_robots(reply: Exchange) -> Robots:
-    """Parse the robots.txt in an answer or a capture."""
+    """Parse the robots.txt in an answer or a capture. Raises BodyError if it can't be decoded."""
     return Robots(_decoded(reply), KNOWN_TOKENS, reply.captured)
 
 
 def _decoded(reply: Exchange) -> bytes:
     """Decompress the body, since some servers compress unasked: at most MAX_ROBOTS_BYTES, even of a bomb."""
-    try:
-        return decoded_start(reply.body, *reply.codings, MAX_ROBOTS_BYTES)
-    except BodyError:
-        return b""
+    return decoded_start(reply.body, *reply.codings, MAX_ROBOTS_BYTES)
