@@ -300,17 +300,16 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
 
     A release has ids, links, URLs, capture locations, text digests and the recipe.
     """
+    from webtext.clean.decontaminate.comparison import aligned
     from webtext.clean.release import compare_release, write_release
 
     if check is not None:
         if out is not None:
             raise ConfigError("--out and --check are both given", "a check writes nothing: remove one of them")
         found = compare_release(check, build).to_json()
-        same_recipe = found["same_recipe"]
-        width = max(map(len, found))
-        lines = [f"{name:<{width}}  {n:>12,}" for name, n in found.items() if name != "same_recipe"]
-        recipe = f"{'recipe':<{width}}  {'equal' if same_recipe else 'different':>12}"
-        run.console.result({"release": check, "build": build} | found, "\n".join([*lines, recipe]))
+        lines = [[name, f"{n:,}"] for name, n in found.items() if name != "same_recipe"]
+        lines.append(["recipe", "equal" if found["same_recipe"] else "different"])
+        run.console.result({"release": check, "build": build} | found, aligned(lines))
         return
     written = write_release(build, need_out(out), run)
     text = f"{written.records:,} documents without text written to '{written.folder.url}'"

@@ -115,10 +115,12 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
             raise InputError("pages and documents are given together", "use two runs")
         if has_pages:
             return sets, extract_documents(inputs, f"{out}/documents", settings, run)
-    return [], _read_documents(inputs, out, settings, run)
+    return [], read_documents(inputs, out, run, settings)
 
 
-def _read_documents(inputs: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> PartSet:
+def read_documents(inputs: Sequence[str], out: str, run: Run, settings: ExtractSettings | None = None) -> PartSet:
+    """Return the given documents set, or one imported from files and datasets to out/documents."""
+    settings = settings or ExtractSettings()
     found = find_documents(inputs, run, settings.encoding)
     if not isinstance(found, PartSet):
         return import_documents(found, f"{out}/documents", run, scrubs=settings.scrub, encoding=settings.encoding)
@@ -179,11 +181,6 @@ def decontaminate_documents(inputs: Sequence[str], out: str, settings: Decontami
     if evaluation is None:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
     return _apply([Length(), evaluation], read_documents(inputs, out, run), out, DECONTAMINATE, run)
-
-
-def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
-    """Return the given documents set, or one imported from files and datasets to out/documents."""
-    return _read_documents(inputs, out, ExtractSettings(), run)
 
 
 def documents_sets(inputs: Sequence[str], out: str, run: Run) -> list[PartSet]:

@@ -33,6 +33,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
 from webtext.base.workers.attempt import Attempt, Failed
+from webtext.clean.removals import collected_links
 
 CODE_VERSION = 1
 KIND = "release"
@@ -133,25 +134,17 @@ def _keys(opened: PartSet) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint6
 
     With 64 bits of a digest, 10^7 texts and 10^7 others have a false match with a chance of 1 in 10^5.
     """
-    texts = np.empty(opened.records, np.uint64)
-    urls = np.empty(opened.records, np.uint64)
-    for row, (digest, url) in enumerate(_rows(opened)):
-        texts[row] = link_key(digest)
-        urls[row] = 0 if url is None else link_key(link_id(url))
-    return texts, urls
-
-
-def _rows(opened: PartSet) -> Iterator[tuple[str, str | None]]:
-    for part in opened.parts:
-        for batch in opened.batches(part, ["text_digest", "url"]):
-            yield from zip(batch["text_digest"].to_pylist(), batch["url"].to_pylist(), strict=True)
+    batches = (batch for part in opened.parts for batch in opened.batches(part, ["text_digest", "url"]))
+    rows = (row.values() for batch in batches for row in batch.to_pylist())
+    keys = ((link_key(digest), 0 if url is None else link_key(link_id(url))) for digest, url in rows)
+    found = np.fromiter(keys, "u8, u8", opened.records)
+    return found["f0"], found["f1"]
 
 
 def write_links(build: str, corpus: PartSet, out: str, run: Run) -> PartSet:
     """Write the links set `out` of the corpus in the folder `build`. Memory: 16 bytes per link of the corpus."""
-    links = (
-        PartSet.open(Folder(build).location("links"), "links") if Folder(build).exists(f"links/{MANIFEST}") else None
-    )
+    place = Folder(build).child("links")
+    links = PartSet.open(place.url, "links") if place.exists(MANIFEST) else None
     name, links_name = SetName.of(corpus), SetName.of(links) if links is not None else None
     tasks: list[tuple[Any, Any]] = []
     if links is not None:
@@ -177,7 +170,7 @@ def _links_part(context: PartContext, task: PartTask) -> None:
         context.main.write(list({row["link_id"]: row for row in _unlinked(corpus, links, part)}.values()))
         return
     for batch in links.open().batches(part):
-        mine = np.isin(link_keys(batch["link_id"]), _links_of(corpus))
+        mine = np.isin(link_keys(batch["link_id"]), _known_links(corpus, links))
         context.main.write_table(pa.Table.from_batches([batch.filter(pa.array(mine))]))
 
 
@@ -207,20 +200,7 @@ def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dic
 
 
 @functools.lru_cache(maxsize=1)
-def _links_of(corpus: SetName) -> Keys:
-    """Return the keys of the links that led to documents, sorted."""
-    opened = corpus.open()
-    found = [np.empty(0, np.uint64)]
-    for part in opened.parts:
-        found += [link_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
-    return np.unique(np.concatenate(found))
-
-
-@functools.lru_cache(maxsize=1)
 def _known_links(corpus: SetName, links: SetName) -> Keys:
-    """Return the keys of the links that led to documents and are in the links set, sorted."""
-    opened, wanted = links.open(), _links_of(corpus)
-    found = [np.empty(0, np.uint64)]
-    for part in opened.parts:
-        found.append(np.intersect1d(link_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
-    return np.unique(np.concatenate(found))
+    """Return the keys of the links that led to documents and are in the links set."""
+    opened = corpus.open()
+    return collected_links(links, opened, range(len(opened.parts)))

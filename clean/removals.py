@@ -174,7 +174,7 @@ def _search(
     """Return part -> a mask of the rows that are unlinked, as bits, and the lines that name a row; in a worker."""
     removals, name, parts = task
     documents = name.open()
-    known = _collected(removals.links, documents, parts) if removals.links is not None else None
+    known = collected_links(removals.links, documents, parts) if removals.links is not None else None
     found = {}
     for part in parts:
         attempt.idle()  # progress
@@ -198,7 +198,7 @@ def _unlinked(documents: pa.RecordBatch, known: Keys) -> npt.NDArray[np.bool_]:
     return np.asarray((lengths > 0) & (n_gone == lengths))
 
 
-def _collected(links: SetName, documents: PartSet, parts: Sequence[int]) -> Keys:
+def collected_links(links: SetName, documents: PartSet, parts: Sequence[int]) -> Keys:
     """Return the sorted keys of these documents' links that are in the set, and a 0 so that the array is never empty.
 
     Memory depends on the documents, not on the number of links.

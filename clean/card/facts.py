@@ -91,9 +91,7 @@ class Facts:
     languages: Counter[str] = field(default_factory=Counter)
     captured: Span = field(default_factory=Span)
     captures: Captures = field(default_factory=Captures)
-    links: list[PartSet] = field(
-        default_factory=list
-    )  # the links sets that pages were fetched for, if they still exist
+    links: list[PartSet] = field(default_factory=list)  # that pages were fetched for, if they still exist
     n_domains: int = 0
     domains: list[tuple[str, int]] = field(default_factory=list)  # the largest, largest first
 

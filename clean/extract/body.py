@@ -24,27 +24,8 @@ Kind = Literal["html", "text"]
 
 _HTML_TYPES = {"text/html", "application/xhtml+xml"}
 _TEXT_TYPES = {"text/plain", "text/markdown", "text/x-markdown"}
-_GENERIC_TYPES = {
-    "",
-    "application/octet-stream",
-    "unknown/unknown",
-    "application/unknown",
-    "*/*",
-    "text/xml",
-    "application/xml",
-}
-_BINARY_STARTS = (
-    b"%PDF-",
-    b"\x89PNG",
-    b"GIF8",
-    b"\xff\xd8\xff",
-    b"PK\x03\x04",
-    b"\x1f\x8b",
-    b"RIFF",
-    b"OggS",
-    b"ID3",
-    b"\x7fELF",
-)
+_GENERIC_TYPES = "application/octet-stream unknown/unknown application/unknown */* text/xml application/xml"
+_BINARY_START = re.compile(rb"%PDF-|\x89PNG|GIF8|\xff\xd8\xff|PK\x03\x04|\x1f\x8b|RIFF|OggS|ID3|\x7fELF")
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens and blanks of no width; joiners stay
 _HEADER_BYTES = 1445  # length of the resource header in WHATWG MIME Sniffing
 _BINARY_BYTES = bytes({*range(0x20)} - {*b"\t\n\x0c\r\x1b"})
@@ -135,13 +116,13 @@ def body_kind(body: bytes, content_type: str) -> Kind | None:
     ('html', 'text', None)
     """
     media_type = content_type.partition(";")[0].strip().lower()
-    if body.startswith(_BINARY_STARTS):
+    if _BINARY_START.match(body):
         return None
     if media_type in _HTML_TYPES:
         return "html"
     if media_type in _TEXT_TYPES:
         return None if _is_binary(body, content_type) else "text"
-    if media_type in _GENERIC_TYPES:
+    if not media_type or media_type in _GENERIC_TYPES.split():
         before = _BEFORE_TAG.match(body)
         if _HTML_TAG.match(body, before.end() if before else 0):
             return "html"

@@ -8,6 +8,7 @@ a page looks alike in all scripts. Everything takes linear time in the page's si
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
@@ -317,9 +318,7 @@ class PageFeatures:
             self.parents * (self.top + 2) + self.kinds, return_inverse=True, return_counts=True
         )
         siblings = np.log1p(n_pairs[pair])
-        texts: dict[str, int] = {}
-        for text in self.texts:
-            texts[text] = texts.get(text, 0) + 1
+        texts = Counter(self.texts)
         columns = {
             "repeats": np.log1p(counts)[group],
             "repeats_n": np.log1p(n / counts)[group],
@@ -372,13 +371,8 @@ def windows(sums: Array, radius: int) -> tuple[Array, Array]:
 
 def _shifted(values: Array, by: int) -> Array:
     """Return the values of the blocks `by` places further on; zero outside the page."""
-    shifted = np.zeros(len(values))
-    if abs(by) < len(values):
-        if by > 0:
-            shifted[:-by] = values[by:]
-        else:
-            shifted[-by:] = values[:by]
-    return shifted
+    places = np.arange(len(values)) + by
+    return np.where((places >= 0) & (places < len(values)), values.take(places, mode="clip"), 0.0)
 
 
 def _sums(values: Array) -> Array:

@@ -59,12 +59,9 @@ _TAG = re.compile(
 """A comment or declaration; a tag, whose last group is what follows its name; or one whose content has no tags."""
 _ATTRIBUTE_GAP = re.compile(rb"[\s/]+")
 MAX_FORMATTING_DEPTH = 10  # the deepest of 467 evaluation pages has 4
-_FORMATTING = ("b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u")
+_FORMATTING = "b big code em font i s small strike strong tt u"
 """HTML standard §13.2.4.3, without `a` and `nobr`, because the next `a` or `nobr` closes an open one."""
-_SKIPPED = [
-    *("aside", "nav", "footer", "form", "figure", "button", "menu", "select", "svg", "dialog", "fieldset", "label"),
-    *("iframe", "time"),
-]
+_SKIPPED = "aside nav footer form figure button menu select svg dialog fieldset label iframe time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +141,9 @@ def _by_resiliparse(tree: Any) -> str:
     """
     from resiliparse.extract.html2text import extract_plain_text  # loaded only if it is chosen
 
-    depths: dict[Any, int] = {}
-    for element in tree.iter(*_FORMATTING):
-        depths[element] = 1 + depths.get(next(element.iterancestors(*_FORMATTING), None), 0)
+    depths, tags = dict[Any, int](), _FORMATTING.split()
+    for element in tree.iter(*tags):
+        depths[element] = 1 + depths.get(next(element.iterancestors(*tags), None), 0)
         if depths[element] > MAX_FORMATTING_DEPTH:
             raise TooMuch("too_deep", f"formatting elements nested deeper than {MAX_FORMATTING_DEPTH}")
     for element in tree.iter("script", "style"):  # not removed, which would copy the text after each
@@ -157,7 +154,7 @@ def _by_resiliparse(tree: Any) -> str:
         preserve_formatting=True,
         comments=False,
         alt_texts=False,
-        skip_elements=_SKIPPED,
+        skip_elements=_SKIPPED.split(),
     )
 
 

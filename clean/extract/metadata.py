@@ -50,19 +50,8 @@ _LINKED_AUTHOR = re.compile(r"""author(?<=rel=.author)""")
 _AUTHOR_NAMES = ("author", "article:author", "dc.creator", "dcterms.creator", "parsely-author", "sailthru.author")
 _DESCRIPTION_NAMES = ("description", "og:description", "twitter:description")
 _DATE_NAMES = (
-    "article:published_time",
-    "og:published_time",
-    "datepublished",
-    "date",
-    "dc.date",
-    "dc.date.issued",
-    "dcterms.created",
-    "parsely-pub-date",
-    "sailthru.date",
-    "pubdate",
-    "publishdate",
-    "publish_date",
-    "article.published",
+    "article:published_time og:published_time datepublished date dc.date dc.date.issued dcterms.created parsely-pub-date"
+    " sailthru.date pubdate publishdate publish_date article.published"
 )
 
 
@@ -156,7 +145,7 @@ def _kept_names(given: Iterable[str]) -> str:
 
 def _published(tree: Any, html: str, metas: dict[str, str], objects: Sequence[dict[str, Any]]) -> int | None:
     given: Iterable[Any] = chain(
-        (item.get("datePublished") for item in objects), (metas[name] for name in _DATE_NAMES if name in metas)
+        (item.get("datePublished") for item in objects), (metas[name] for name in _DATE_NAMES.split() if name in metas)
     )
     if "datePublished" in html or "<time" in html:
         given = chain(given, (value for _ in "x" for value in _STATED_DATES(tree)))  # lazy: searched only if needed

@@ -12,7 +12,7 @@ larger, or on which it fails, is judged without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ def shares(blocks: Sequence[TextBlock], text: str) -> Array:
     [0.5, 1.0, 0.5]
     """
     lines = {_words(line.removeprefix("- ")) for line in text.split("\n")}
-    runs = _runs(_words(text))
+    runs = set(_runs(_words(text)))
     return np.array([_share(_words(block.text), lines, runs) for block in blocks])
 
 
@@ -84,7 +84,7 @@ def in_recipe(blocks: Sequence[TextBlock], recipe: str) -> Array:
 
 def agreement(ours: str, theirs: str) -> float:
     """Return how far two texts agree, in [0, 1]: the F1 of their runs of three words, as sets."""
-    one, other = _runs(_words(ours)), _runs(_words(theirs))
+    one, other = set(_runs(_words(ours))), set(_runs(_words(theirs)))
     return 2 * len(one & other) / max(len(one) + len(other), 1)
 
 
@@ -93,12 +93,12 @@ def _share(words: Words, lines: set[Words], runs: set[Words]) -> float:
         return 0.5
     if len(words) < 3:
         return float(words in lines)
-    return sum(map(runs.__contains__, zip(words, words[1:], words[2:], strict=False))) / (len(words) - 2)
+    return sum(map(runs.__contains__, _runs(words))) / (len(words) - 2)
 
 
 def _words(text: str) -> Words:
     return tuple(WORD.findall(text.lower()))
 
 
-def _runs(words: Words) -> set[Words]:
-    return set(zip(words, words[1:], words[2:], strict=False))
+def _runs(words: Words) -> Iterator[Words]:
+    return zip(words, words[1:], words[2:], strict=False)

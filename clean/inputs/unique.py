@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from webtext.base.errors import InputError
 from webtext.base.parts.exchange import RangeWriter, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe, sha256_json
@@ -117,9 +117,9 @@ def _without(task: PartTask, taken: tuple[str, ...], folder: Folder) -> PartTask
 def _read(folder: Folder, key: str) -> dict[int, Sequence[str]]:
     """Return the repeated ids that an earlier run of the same tasks stored, if any."""
     try:
-        stored: dict[str, Any] = json.loads(folder.read_bytes(REPEATED)) if folder.exists(REPEATED) else {}
+        stored = folder.read_object(REPEATED) if folder.exists(REPEATED) else {}
         return {int(index): ids for index, ids in stored["repeated"].items()} if stored.get("key") == key else {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (InputError, ValueError, KeyError, AttributeError):
         return {}  # damaged: computed again
 
 

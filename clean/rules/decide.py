@@ -144,15 +144,11 @@ def count_yields(signals: Iterable[pa.Table], rules: RuleSettings | None, langua
 
 
 def _yields(table: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Yields:
-    found: dict[str, RuleYield] = {}
-    n_drops = np.zeros(table.num_rows, np.uint8)
-    drops = {}
-    for verdict in verdicts(table, rules, language):
-        n_alone, n_first = (int(np.count_nonzero(each)) for each in (verdict.drops, verdict.drops & (n_drops == 0)))
-        found[verdict.reason] = RuleYield(verdict.threshold, n_alone, n_first)
-        n_drops += verdict.drops
-        drops[verdict.reason] = np.packbits(verdict.drops)
-    only = np.packbits(n_drops == 1)
-    for reason, packed in drops.items():
-        found[reason].only = int(np.bitwise_count(packed & only).sum())
+    found, n_drops = dict[str, RuleYield](), np.zeros(table.num_rows, np.uint8)
+    given = list(verdicts(table, rules, language))
+    for each in given:
+        found[each.reason] = RuleYield(each.threshold, int(each.drops.sum()), int((each.drops & (n_drops == 0)).sum()))
+        n_drops += each.drops
+    for each in given:
+        found[each.reason].only = int((each.drops & (n_drops == 1)).sum())
     return Yields(table.num_rows, int(np.count_nonzero(n_drops == 0)), found)

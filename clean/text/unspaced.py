@@ -57,18 +57,8 @@ MYANMAR = (
     "1000-102a 103f 1050-1055 105a-105d 1061 1065-1066 106e-1070 1075-1081 108e a9e0-a9e4 a9e6-a9ef a9fa-a9fe "
     "aa60-aa76 aa7a aa7e-aa7f"
 )
-SCRIPTS = tuple(
-    Script(letters_per_word, ranges(letters))
-    for letters_per_word, letters in (
-        (1.7, HAN),
-        (1.6, HIRAGANA),
-        (4.0, KATAKANA),
-        (3.1, THAI),
-        (3.3, LAO),
-        (3.2, KHMER),
-        (2.2, MYANMAR),
-    )
-)
+_LETTERS_PER_WORD = {HAN: 1.7, HIRAGANA: 1.6, KATAKANA: 4.0, THAI: 3.1, LAO: 3.3, KHMER: 3.2, MYANMAR: 2.2}
+SCRIPTS = tuple(Script(n, ranges(letters)) for letters, n in _LETTERS_PER_WORD.items())
 """Letters and letter numbers by the Script property of Unicode 17.0, and prolonged sound, iteration and closing marks,
 whose Script is Common."""
 _RUNS = sorted((each.start, each.stop, i) for i, script in enumerate(SCRIPTS) for each in script.letters)

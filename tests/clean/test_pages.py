@@ -165,13 +165,10 @@ def test_a_warc_file_that_is_cut_short_is_read_up_to_there(tmp_path: Path, run: 
 
 
 def test_real_warc_files_of_other_tools_are_read_to_the_end(shared_data: Path, tmp_path: Path, run: Run) -> None:
-    names = [
-        "warcio_example.warc.gz",
-        "fastwarc_warcfile.warc.gz",
-        "fastwarc_clipped.warc.gz",
-        "warcio_example-iana.org-chunked.warc",
-    ]
-    inputs = [str(shared_data / "crawl" / "warc" / name) for name in names]
+    names = (
+        "warcio_example.warc.gz fastwarc_warcfile.warc.gz fastwarc_clipped.warc.gz warcio_example-iana.org-chunked.warc"
+    )
+    inputs = [str(shared_data / "crawl" / "warc" / name) for name in names.split()]
     documents = extract_documents(inputs, str(tmp_path / "out"), SETTINGS, run)
     assert documents.counts.balanced
     assert documents.records > 3
