@@ -9,6 +9,7 @@ number, so grouping the files differently doesn't change it.
 from __future__ import annotations
 
 import calendar
+import functools
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import clean_text, is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 5  # 5: line ends, encodings, times in smaller units
+CODE_VERSION = 6  # 6: "" is no URL; 5: line ends, encodings, times in smaller units
 TEXT = "text"
 KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split", "posts")
 DATASET = "huggingface"  # a kind of source in the manifest, beside FILE
@@ -149,21 +150,7 @@ class DatasetOrigin:
 Origin = FilesOrigin | DatasetOrigin
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTask:
-    """The part to make from one origin, with the settings that apply."""
-
-    origin: Origin
-    scrubs: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedRow:
-    """One row's values, or why it has none, and its number."""
-
-    values: dict[str, Any] | Refused
-    row: int
-    task: ImportTask
+Row = tuple[int, dict[str, Any] | Refused]  # its number, and its values or why it has none
 
 
 def find_documents(inputs: Sequence[str], run: Run, encoding: str = UTF_8) -> PartSet | list[Origin]:
@@ -198,10 +185,9 @@ def import_documents(
     origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False, encoding: str = UTF_8
 ) -> PartSet:
     """Write the documents set `out` from the origins, one part each, in order; warn of rows that failed."""
-    tasks = [ImportTask(origin, scrubs) for origin in origins]
     made = run_unique(
         _import_part,
-        [PartTask(index=i, sources=task.origin.sources, payload=task) for i, task in enumerate(tasks)],
+        [PartTask(index=i, sources=origin.sources, payload=(origin, scrubs)) for i, origin in enumerate(origins)],
         recipe=Recipe(
             stage="clean.import",
             code_version=CODE_VERSION,
@@ -221,33 +207,31 @@ def import_documents(
 
 def _import_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    unique: UniqueTask[ImportTask] = task.payload
-    writer, seen = context.main, set(unique.taken)
-    rows = context.attempt.reading(0, unique.task.origin.rows(), lost)
-    records = ((row, ImportedRow(values, row, unique.task)) for row, values in enumerate(rows))
-    for row, _, result in context.apply(
-        _document, records, identify=lambda record: record.task.origin.name(record.row)
-    ):
+    unique: UniqueTask[tuple[Origin, bool]] = task.payload
+    (origin, scrubs), writer, seen = unique.task, context.main, set(unique.taken)
+    rows = enumerate(enumerate(context.attempt.reading(0, origin.rows(), lost)))
+    make = functools.partial(_document, place=origin.place, scrubs=scrubs)
+    for row, _, result in context.apply(make, rows, identify=lambda record: origin.name(record[0])):
         if isinstance(result, Refused):
-            writer.fail(unique.task.origin.name(row), result.reason, result.cause)
+            writer.fail(origin.name(row), result.reason, result.cause)
         elif isinstance(result, Dropped):
             writer.counts.drop(result.reason)
         elif isinstance(result, Failed):
             pass  # counted already
         elif result["id"] in seen:
-            writer.fail(unique.task.origin.name(row), "repeated_id", result["id"])
+            writer.fail(origin.name(row), "repeated_id", result["id"])
         else:
             seen.add(result["id"])
             writer.counts.keep()
             writer.write([result])
 
 
-def _document(record: ImportedRow) -> dict[str, Any] | Dropped | Refused:
-    if isinstance(record.values, Refused):
-        return record.values
-    values = record.values
-    identifier = record_id(values.get("id"), record.task.origin.place, record.row)
-    text, url, karma = values.get(TEXT), unicode_string(values.get("url")), values.get("karma")
+def _document(record: Row, place: str, scrubs: bool) -> dict[str, Any] | Dropped | Refused:
+    row, values = record
+    if isinstance(values, Refused):
+        return values
+    identifier = record_id(values.get("id"), place, row)
+    text, url, karma = values.get(TEXT), unicode_string(values.get("url")) or None, values.get("karma")
     split = record_split(values.get("split"), identifier)
     if not isinstance(text, str):
         return Refused("no_text", f"text is {type(text).__name__}")
@@ -259,7 +243,7 @@ def _document(record: ImportedRow) -> dict[str, Any] | Dropped | Refused:
     if not text.strip():
         return Dropped("empty_text")
     stated, n_scrubbed = [clean_text(unicode_string(values.get(name)) or "") for name in ("title", "author")], None
-    if record.task.scrubs:
+    if scrubs:
         (text, *stated), counts = zip(*(scrub(each) for each in (text, *stated)), strict=True)
         n_scrubbed = sum(counts)
     if any(is_longer(value) for value in (text, *values.values()) if isinstance(value, str)):

@@ -197,6 +197,10 @@ def test_every_split_but_train_is_held_out(tmp_path: Path, run: Run) -> None:
     assert [row["split"] for row in rows(documents)] == ["validation"] * 30 + ["train"] * 3
 
 
+def test_an_empty_url_is_none(tmp_path: Path, run: Run) -> None:
+    assert [row["url"] for row in rows(imported(tmp_path, run, [{"url": ""}, {"url": "x"}]))] == [None, "x"]
+
+
 def test_a_record_without_a_split_is_split_by_its_id(tmp_path: Path, run: Run) -> None:
     documents = imported(tmp_path, run, [{"split": split} for split in ("", "  ", None)] * 20 + [{}] * 20)
     assert [row["split"] for row in rows(documents)] == [split_of(str(i)) for i in range(80)]
