@@ -21,12 +21,14 @@ parent, so that a block can be judged by everything around it (`features.py`). O
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, compress
+from itertools import accumulate, compress
 from operator import not_
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from webtext.clean.text.unspaced import script_of
 
@@ -34,6 +36,7 @@ MIN_REPEAT = 30
 MAX_NOSCRIPT, MAX_UNSHOWN = 0.5, 0.1
 MIN_COPY, RUN, COPIED = 100, 5, 0.8
 """A block of so many runs of five words is a copy if this share of them is in others."""
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 _INLINE_TAGS = (
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label link mark meta nobr picture q rp"
@@ -269,14 +272,25 @@ def _without_copies(found: Blocks) -> Blocks:
     units = list(map(_units, texts))
     if max(map(len, units)) < MIN_COPY:
         return found
-    runs = [set(zip(*(of[i:] for i in range(RUN)), strict=False)) for of in units]
-    counts = Counter(chain.from_iterable(runs))
+    numbers: dict[str, int] = {}
+    runs = [_runs([numbers.setdefault(unit, len(numbers)) for unit in of]) for of in units]
+    _, places, counts = np.unique(np.concatenate(runs), return_inverse=True, return_counts=True)
+    mine = np.split(places, np.cumsum([len(of) for of in runs]))
     is_kept = [True] * len(texts)
     for i in sorted(range(len(texts)), key=lambda i: -len(texts[i])):
-        if len(runs[i]) >= MIN_COPY and sum(counts[run] > 1 for run in runs[i]) > COPIED * len(runs[i]):
+        if len(mine[i]) >= MIN_COPY and (counts[mine[i]] > 1).sum() > COPIED * len(mine[i]):
             is_kept[i] = False
-            counts.subtract(runs[i])
+            counts[mine[i]] -= 1
     return _kept(found, is_kept)
+
+
+def _runs(numbers: list[int]) -> npt.NDArray[np.uint64]:
+    """Return a hash of each distinct run of units, given by their numbers."""
+    n = max(0, len(numbers) - RUN + 1)
+    units, hashes = np.array(numbers, np.uint64), np.zeros(n, np.uint64)
+    for i in range(RUN):
+        hashes = hashes * MULTIPLIER + units[i : i + n]
+    return np.unique(hashes)
 
 
 def _units(text: str) -> Sequence[str]:

@@ -84,7 +84,7 @@ def _n_added(text: str) -> float:
     return sum(n * (CHARACTERS_PER_WORD - script.letters_per_word) for script, n in added)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1)  # texts may be long
 def _by_script(text: str) -> tuple[float, ...]:
     """Return the number of words in each of SCRIPTS; empty if there is none of them."""
     if text.isascii() or not _UNSPACED.search(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -179,6 +180,17 @@ def test_a_copy_of_the_text_in_one_block_is_left_out() -> None:
     parts = "".join(f"<p>{LONG[i : i + 300]}</p>" for i in range(0, len(LONG), 300))
     assert len(texts(f"<div class=machine>{LONG}</div>{parts}")) == len(texts(parts))
     assert texts(f"<div>{LONG}</div><p>{SENTENCE}</p>") == [LONG, SENTENCE]
+
+
+def test_copies_are_looked_for_in_little_memory() -> None:
+    """Tuples of five characters took 600 bytes for each letter of a script without blanks, 2 GB for a page of 10 MB."""
+    half = "".join(chr(0x4E00 + i * 7919 % 20_011) for i in range(20_000))
+    tree = parse(f"<html><body><p>{half}</p><p>{half[::-1]}</p>")
+    tracemalloc.start()
+    assert len(read_blocks(tree).blocks) == 2
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 400 * 2 * len(half)
 
 
 @pytest.mark.parametrize(
