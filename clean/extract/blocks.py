@@ -14,7 +14,11 @@ parent, so that a block can be judged by everything around it (`features.py`). O
   counts as unlinked.
 - Links side by side, or spans of which none continues the other's word, in an element without text of its own, are cells
   or buttons that are laid out by style. They get a blank between them, outside code.
+- An element that HTML doesn't know is shown in its line, as by browsers, if there is text beside it: `<st1:City>`. Others
+  lay out a page, and are containers.
+- Code is one block, whatever elements its lines have.
 - Ruby annotations, which say how a word is pronounced, are left out.
+- A number raised beside another one has raised digits: 10⁶, not 106.
 - A formula is its TeX where the page has it, else the text of its MathML.
 """
 
@@ -23,12 +27,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, compress
-from operator import not_
+from itertools import accumulate, compress, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from lxml.html import defs
 
 from webtext.clean.text.unspaced import script_of
 
@@ -39,15 +43,22 @@ MIN_COPY, RUN, COPIED = 100, 5, 0.8
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 _INLINE_TAGS = (
-    "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label link mark meta nobr picture q rp"
-    " rt ruby s samp small span strike strong sub sup time tt u var wbr"
+    "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label link mark meta nobr picture"
+    " q rb rp rt rtc ruby s samp small source span strike strong sub sup time tt u var wbr"
 )
 _SKIPPED_TAGS = "audio canvas embed head iframe map object script select style svg template textarea video"
-_DRAWN_FORMULA = re.compile(r"\b(?:katex-html|MathJax(?:_Preview|_Display)?|mjx-assistive-mml)(?:\s|$)")
+_DRAWN_FORMULA = re.compile(r"\b(?:katex-html|MathJax(?:_Preview|_Display)?)(?:\s|$)")
 _INLINE, _SKIPPED = frozenset(_INLINE_TAGS.split()), frozenset(_SKIPPED_TAGS.split())
+_KNOWN = defs.tags | _SKIPPED | {"dialog", "listing", "main", "noframes", "plaintext", "search", "xmp"}
+_NAMESPACES = ("mjx-", "o:", "st1:")  # of MathJax 3 and of Microsoft Word, all of whose elements are inline
+_LEFT_OUT = frozenset(("mjx-math", "rp", "rt", "rtc"))
+_SEEN = re.compile(r"[^\s\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe0f\ufeff]")
+"""A character that a reader sees: editors fill empty paragraphs and items with others."""
+_EXPONENT = re.compile(r"[+\-−–]?[0-9]{1,4}(?:[,–-] ?[0-9]{1,4})*")
+_RAISED = str.maketrans("0123456789+-−–", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
 _CODE = frozenset(("pre", "code", "kbd", "samp"))
-_PRE = frozenset(("pre", "xmp", "listing"))
-_HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+_PRE, _LINES = frozenset(("pre", "xmp", "listing")), frozenset(("div", "li", "ol", "ul"))
+_HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
 _LAID_OUT = frozenset(("a", "button", "img", "input", "label", "span", "time"))
 _NAMED_BY = ("class", "id", "itemprop", "role", "data-testid")
 
@@ -98,6 +109,7 @@ class _Walk:
         self.n_linked = self.n_links = self.n_bold = 0
         self.links = self.bolds = self.pres = self.codes = self.noscripts = 0
         self.own_text: dict[Any, bool] = {}
+        self.raised = False
 
     def add(self, text: str) -> None:
         """Add a text node to the block."""
@@ -107,6 +119,8 @@ class _Walk:
             if self.parts:
                 self.parts.append(" ")
             return
+        if self.raised:
+            text = text.translate(_RAISED)
         if self.links or self.bolds:
             n = len(text.strip() if self.pres else " ".join(text.split()))
             self.n_linked += n if self.links else 0
@@ -118,7 +132,7 @@ class _Walk:
         if self.parts:
             lines = "".join(self.parts).split("\n")
             text = "\n".join(lines if self.pres else filter(None, (" ".join(line.split()) for line in lines)))
-            if text and not text.isspace():
+            if _SEEN.search(text):
                 block = TextBlock(text.strip("\n"), self.open, self.n_linked, self.n_links, self.n_bold)
                 self.found.blocks.append(block)
             self.parts = []
@@ -127,7 +141,7 @@ class _Walk:
     def read(self, element: Any) -> None:
         """Read an element, without the text after it."""
         tag, attributes = element.tag, dict(element.items())
-        if tag in _INLINE:
+        if tag in _INLINE or (tag not in _KNOWN and _is_in_line(element, tag)):
             if not _is_left_out(element, tag, attributes):
                 self.inline(element, tag, attributes, 1)
                 self.content(element)
@@ -141,8 +155,17 @@ class _Walk:
         elif tag == "math":
             tex = element.find(".//annotation[@encoding='application/x-tex']")
             self.add(attributes.get("alttext") or "".join((element if tex is None else tex).itertext()) or " ")
+        elif self.pres and tag in _LINES:
+            self.line()
+            self.content(element)
+            self.line()
         else:
             self.container(element, tag, attributes)
+
+    def line(self) -> None:
+        """Begin another line of code, unless one has just begun."""
+        if self.parts and not self.parts[-1].endswith("\n"):
+            self.parts.append("\n")
 
     def content(self, element: Any) -> None:
         """Read the text and the elements in an element."""
@@ -180,6 +203,9 @@ class _Walk:
             self.bolds += step
         elif tag in _CODE:
             self.codes += step
+        elif tag == "sup":
+            is_beside = step > 0 and "".join(self.parts[-1:])[-1:].isdecimal()
+            self.raised = is_beside and _EXPONENT.fullmatch("".join(islice(element.itertext(), 3)).strip()) is not None
         if step < 0 and not self.pres and not self.codes and self._is_laid_out(element, tag):
             self.parts.append(" ")
 
@@ -210,9 +236,16 @@ def read_blocks(tree: Any) -> Blocks:
     return _without_copies(_without_repeats(found))
 
 
+def _is_in_line(element: Any, tag: str) -> bool:
+    """Whether an element that HTML doesn't know is shown in its line."""
+    before = element.getprevious()
+    texts = element.tail, element.getparent().text if before is None else before.tail
+    return tag.startswith(_NAMESPACES) or any(text and not text.isspace() for text in texts)
+
+
 def _is_left_out(element: Any, tag: str, attributes: Mapping[str, str]) -> bool:
     """Whether an inline element isn't read."""
-    if tag in ("rt", "rp"):
+    if tag in _LEFT_OUT:
         return True
     if not attributes:
         return False
@@ -245,10 +278,9 @@ def _without(found: Blocks, is_out: list[bool], most: float) -> Blocks:
     for i, container in enumerate(found.containers):
         is_out[i] |= container.parent >= 0 and is_out[container.parent]
     is_kept = [block.container < 0 or not is_out[block.container] for block in found.blocks]
-    n_out, n = (
-        sum(len(block.text) for block in of) for of in (compress(found.blocks, map(not_, is_kept)), found.blocks)
-    )
-    return _kept(found, is_kept) if n_out <= most * n else found
+    lengths = [len(block.text) for block in found.blocks]
+    n_out = sum(lengths) - sum(compress(lengths, is_kept))
+    return _kept(found, is_kept) if n_out <= most * sum(lengths) else found
 
 
 def _without_repeats(found: Blocks) -> Blocks:

@@ -78,7 +78,7 @@ def _places(containers: list[Container]) -> list[_Place]:
             places.append(above)
             continue
         if tag == "table":
-            place = above._replace(table=i, row=-1, cell=-1)
+            place = above._replace(table=i, row=-1, cell=-1, pre=-1)  # a table in `pre` is a table
         elif tag == "tr" and above.table >= 0:
             place = above._replace(row=i, cell=-1)
         elif tag in _CELLS and above.row >= 0:

@@ -37,7 +37,7 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 12  # 12: articles asked about sooner; 11: stated recipes; 10: second opinions; dates by htmldate
+CODE_VERSION = 13  # 13: unknown elements, code and tables as browsers show them; 12: articles asked about sooner
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("htmldate", "lxml", "charset-normalizer", "py3langid")
 OK_STATUS = 200

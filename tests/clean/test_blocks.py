@@ -207,11 +207,24 @@ def test_copies_are_looked_for_in_little_memory() -> None:
         ("<x-y><template shadowrootmode=open><p>text</p></template></x-y>", "text"),
         ("<p>text</p><noscript>&lt;img width=1&gt;</noscript>", "text"),
         ("<p><ruby>漢<rt>kan</rt></ruby><ruby>字<rp>(</rp><rt>ji</rt><rp>)</rp></ruby>です</p>", "漢字です"),
+        ("<p><ruby><rb>漢字</rb><rp>(</rp><rt>kanji</rt><rp>)</rp></ruby>です</p>", "漢字です"),
+        ("<p>In <st1:City><st1:place>Bath</st1:place></st1:City> it <noindex>rained</noindex>.<o:p></o:p>", "In Bath it rained."),
+        ("<p><a-note>This</a-note> costs <price>4</price> or <picture><source><img></picture> 5", "This costs 4 or 5"),
+        ("<p>E <mjx-container><mjx-math aria-hidden=true><mjx-c>m</mjx-c></mjx-math><mjx-assistive-mml><math><mi>m</mi>"
+         "</math></mjx-assistive-mml></mjx-container> is", "E m is"),
+        ("<p>10<sup>-6</sup> in 1999<sup><a href='#2'>2</a></sup> by x<sup>2</sup> on the 3<sup>rd</sup> at 9<sup>00</sup>0",
+         "10⁻⁶ in 1999² by x2 on the 3rd at 9⁰⁰0"),
         ("<xmp>a\n  b</xmp>", "a\n  b"),
+        ("<pre><ol><li><div>if x:</div></li><li><div>    y</div></li><li> </li><li>z</li></ol></pre>", "if x:\n    y\n \nz"),
+        ("<ul><li>\u200b<li>\ufeff \xad<li>an item</ul><h2>&#8203;</h2><p>&zwj;</p>", "an item"),
     ],
 )  # fmt: skip
 def test_words_and_formulas_are_as_a_reader_sees_them(body: str, expected: str) -> None:
     assert texts(body) == [expected]
+
+
+def test_unknown_elements_without_text_beside_them_are_containers() -> None:
+    assert texts("<x-app><x-card>one</x-card> <x-card><p>two</p>three</x-card></x-app>") == ["one", "two", "three"]
 
 
 def test_a_heading_that_links_to_itself_counts_as_unlinked() -> None:
@@ -225,19 +238,8 @@ SHOWN = [
     *("div", "p", "li", "ul", "td", "pre", "h2", "b", "a href=/", "a href='#x'", "span", "code", "noscript"),
     *("x-y", "center"),
 ]
-TAGS = [
-    *SHOWN,
-    *SKIPPED,
-    "br",
-    "img",
-    "table",
-    "math",
-    "button",
-    "option",
-    "p aria-hidden=true",
-    "body class=x",
-    "form",
-]
+OTHERS = "br img table math button option form"
+TAGS = [*SHOWN, *SKIPPED, *OTHERS.split(), "p aria-hidden=true", "body class=x"]
 PAGES = st.recursive(
     WORDS,
     lambda inside: st.tuples(st.sampled_from(TAGS), st.lists(inside, max_size=4), WORDS).map(
