@@ -295,9 +295,8 @@ def sample(
     if "" in stops:
         raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
     begins = [prompt for prompt in prompts for _ in range(samples)]
-    _plan(
-        run, f"would generate {counted(len(begins), 'text')} of {settings.max_tokens:,} tokens at most from '{model}'"
-    )
+    n_texts = counted(len(begins), "text")
+    _plan(run, f"would generate {n_texts} of {settings.max_tokens:,} tokens at most from '{model}'")
     from webtext.train.distributed import join_world
     from webtext.train.evaluate.measured import dtype_name, load_measured
     from webtext.train.model.sample import sample_texts, stream_text

@@ -12,7 +12,6 @@ wraps such a shard, or its optimizer state, as a DTensor, so checkpoints can be 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -59,13 +58,14 @@ class ParallelModel(Engine):
         self.offloads, self._home = offloads, torch.device("cpu") if offloads else device
         self.shape, self.device, self.dtype, self.rules, self.schedule = shape, device, dtype, rules, schedule
         self.mesh = mesh = shape.build(device.type)
-        self.n_data, fsdp_rank = shape.n_data, mesh.get_local_rank("fsdp")
-        self.data_rank = mesh.get_local_rank("dp") * shape.fsdp + fsdp_rank
+        self.n_data = shape.n_data
+        self.data_rank = mesh.get_local_rank("dp") * shape.fsdp + mesh.get_local_rank("fsdp")
         self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         values = values or drawn(model.config, 0)
         n = n_stages(schedule, shape.pp)
         numbers = stages_of_rank(schedule, mesh.get_local_rank("pp"), shape.pp)
         self.stages = {i: Stage(model, blocks_of_stage(model.config.n_layer, n, i), dtype) for i in numbers}
+        self._pieces: dict[str, Tensor] = {}  # DTensors where data ranks share
         for stage in self.stages.values():
             if shape.tp > 1:
                 stage.tensor_group = mesh.get_group("tp")
@@ -73,10 +73,9 @@ class ParallelModel(Engine):
             if shape.fsdp > 1:
                 self._shard(stage)
             stage.to_empty(device=self._home)
-            for name, parameter in stage.model.named_parameters():
-                self._fill(name, parameter, values(name, shapes[name]))
-        named = (stage.model.named_parameters() for stage in self.stages.values())
-        self._pieces = dict(itertools.chain(*named))  # DTensors where data ranks share
+            for name, piece in stage.model.named_parameters():
+                self._fill(name, piece, values(name, shapes[name]))
+                self._pieces[name] = piece
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
         split = ("tp", "dp", "fsdp")  # in this order: FSDP2 shards the parts that tensor parallel made
         ranks = mesh["dp", "fsdp", "tp"].mesh.permute(2, 0, 1).contiguous()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -18,34 +18,30 @@ from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 
-def memory_is_an_error(
-    config: GPT2Config, settings: TrainSettings, world: World
-) -> contextlib.AbstractContextManager[None]:
-    """Raise MachineError if a run gets too little memory, with the largest smaller microbatch that should fit."""
-
-    def explained() -> tuple[str, str]:
-        shape, on_device = settings.machine.mesh_shape(world.size), replace(settings, device=world.device.type)
-        what = f"microbatches of {settings.accumulation(shape.n_data)[0]} sequences do not fit the device's memory"
-        choice = advice(config, on_device, shape, memory_bytes(world))
-        return what, f"choose {choice}; 'webtext train plan' estimates what a run takes"
-
-    return _no_memory_is_an_error(explained)
-
-
-def batch_memory_is_an_error(what: str, size: int, option: str) -> contextlib.AbstractContextManager[None]:
-    """Raise MachineError if a model that is only evaluated gets too little memory for `size` items at once."""
-    fewer = f"give {option} {size // 2}" if size > 1 else "use a smaller model, or a device with more memory"
-    return _no_memory_is_an_error(lambda: (f"the model and {what} do not fit the device's memory", fewer))
-
-
 @contextlib.contextmanager
-def _no_memory_is_an_error(explained: Callable[[], tuple[str, str]]) -> Iterator[None]:
+def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World) -> Iterator[None]:
+    """Raise MachineError if a run gets too little memory, with the largest smaller microbatch that should fit."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise MachineError(*explained()) from None
+        shape, on_device = settings.machine.mesh_shape(world.size), replace(settings, device=world.device.type)
+        what = f"microbatches of {settings.accumulation(shape.n_data)[0]} sequences do not fit the device's memory"
+        choice = advice(config, on_device, shape, memory_bytes(world))
+        raise MachineError(what, f"choose {choice}; 'webtext train plan' estimates what a run takes") from None
+
+
+@contextlib.contextmanager
+def batch_memory_is_an_error(what: str, size: int, option: str) -> Iterator[None]:
+    """Raise MachineError if a model that is only evaluated gets too little memory for `size` items at once."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        fewer = f"give {option} {size // 2}" if size > 1 else "use a smaller model, or a device with more memory"
+        raise MachineError(f"the model and {what} do not fit the device's memory", fewer) from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
