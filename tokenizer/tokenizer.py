@@ -71,7 +71,7 @@ class Tokenizer:
     @classmethod
     def train(
         cls,
-        texts: Iterable[Text],
+        texts: Texts,
         vocab_size: int = GPT2_VOCAB_SIZE,
         pattern: str = GPT2,
         special_tokens: Iterable[str] = (EOT,),
@@ -83,7 +83,7 @@ class Tokenizer:
         max_memory: int = DEFAULT_MEMORY,
         progress: Report | None = None,
     ) -> Tokenizer:
-        """Learn a vocabulary from texts, which are read once.
+        """Learn a vocabulary from texts, which are read once; a column of Arrow is read in place.
 
         `pattern` is a name ('gpt2', 'cl100k', 'o200k', 'llama3', 'qwen2') or a regular expression of the `regex`
         module; `unicode_version` decides which characters count as letters, numbers and so on.

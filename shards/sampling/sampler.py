@@ -58,8 +58,8 @@ class Sampler:
         block_bytes: int = BLOCK_BYTES,
         group_blocks: int | None = GROUP_BLOCKS,
     ) -> None:
-        self.batch_size = checked_int("batch_size", batch_size, 1, MAX_SEED, "1 or more")
-        self.world_size = checked_int("world_size", world_size, 1, MAX_SEED, "1 or more")
+        self.batch_size = checked_int("batch_size", batch_size, 1, MAX_SEED, f"1 to {MAX_SEED}")
+        self.world_size = checked_int("world_size", world_size, 1, MAX_SEED, f"1 to {MAX_SEED}")
         self.rank = checked_int(
             "rank", rank, 0, self.world_size - 1, f"0 to {self.world_size - 1}: world_size is {world_size}"
         )

@@ -42,7 +42,7 @@ class WindowSettings:
         """Convert integers of any library to int: they are written into the order's key and into checkpoints."""
         for name, least in (("context", 1), ("seed", -MAX_SEED), ("block_bytes", 1), ("group_blocks", 1)):
             if getattr(self, name) is not None or name != "group_blocks":
-                value = checked_int(name, getattr(self, name), least, MAX_SEED, f"{least} or more")
+                value = checked_int(name, getattr(self, name), least, MAX_SEED, f"{least} to {MAX_SEED}")
                 object.__setattr__(self, name, value)
         object.__setattr__(self, "crosses_documents", bool(self.crosses_documents))
 

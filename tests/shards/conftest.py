@@ -109,15 +109,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+def quiet() -> Run:
+    return Run(InProcessEngine(), Console("quiet"))
+
+
 def pack_here(corpus: str, out: Path | str, **settings: Any) -> Any:
-    run = Run(InProcessEngine(), Console("quiet"))
-    return pack.pack_shards(corpus, "tokenizer.json", str(out), pack.PackSettings(**settings), run)
+    return pack.pack_shards(corpus, "tokenizer.json", str(out), pack.PackSettings(**settings), quiet())
 
 
 def pack_files_here(paths: Sequence[Path | str], out: Path, **settings: Any) -> Any:
     """Pack files in this process; `settings` are those for files."""
-    run, files = Run(InProcessEngine(), Console("quiet")), FileSettings(**settings)
-    return pack.pack_shards([*map(str, paths)], "tokenizer.json", str(out), pack.PackSettings(), run, files)
+    files = FileSettings(**settings)
+    return pack.pack_shards([*map(str, paths)], "tokenizer.json", str(out), pack.PackSettings(), quiet(), files)
 
 
 @pytest.fixture

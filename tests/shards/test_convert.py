@@ -15,7 +15,6 @@ import pytest
 
 from webtext.app.main import run
 from webtext.base.errors import InputError
-from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.shards import convert_from as convert
 from webtext.shards.convert_from import cut_documents
@@ -26,17 +25,11 @@ from webtext.shards.shardfile import pieces
 from webtext.shards.trace import trace
 from webtext.shards.writing import pack
 
-from .conftest import ByteTokenizer, InProcessEngine, document, pack_here, write_corpus
+from .conftest import ByteTokenizer, document, pack_here, quiet, write_corpus
 
 EOT = 256
 Make = Callable[..., TokenShards]
 PARTS = [[("abc", "train"), ("d", "validation"), ("ef", "train")], [("ghij", "train"), ("k", "validation")]]
-
-
-def quiet() -> Run:
-    from webtext.base.console import Console
-
-    return Run(InProcessEngine(), Console("quiet"))
 
 
 @pytest.fixture

@@ -46,6 +46,12 @@ def test_a_column_has_the_ids_of_its_texts(small: Tokenizer) -> None:
         assert small.encode_batch(column, allowed_special="all") == small.encode_batch(TEXTS, allowed_special="all")
 
 
+def test_training_reads_columns() -> None:
+    wanted = Tokenizer.train(TEXTS, vocab_size=265)
+    for column in columns(TEXTS):
+        assert Tokenizer.train(column, vocab_size=265, progress=lambda *_: None) == wanted
+
+
 @given(st.lists(st.text(max_size=30), max_size=6))
 def test_any_texts_are_read_from_any_layout(small: Tokenizer, texts: list[str]) -> None:
     wanted = small.encode_batch(texts)
@@ -60,9 +66,8 @@ def test_a_list_has_a_column_of_ids_too(small: Tokenizer) -> None:
 
 def test_ids_have_the_type_of_arrays(small: Tokenizer) -> None:
     ids = small.encode_arrow(TEXTS)
-    assert (
-        pa.array(ids).type == pa.DataType._import_from_c_capsule(ids.__arrow_c_schema__()) == pa.large_list(pa.uint16())
-    )
+    type_ = pa.DataType._import_from_c_capsule(ids.__arrow_c_schema__())
+    assert pa.array(ids).type == type_ == pa.large_list(pa.uint16())
     wide = _bpe.IdColumn(np.array([1, 2**31], np.uint32), np.array([0, 2]))
     assert pa.array(wide).equals(pa.array([[1, 2**31]], pa.large_list(pa.uint32())))
     assert pa.array(ids).cast(pa.list_(pa.int32())).to_pylist() == small.encode_batch(TEXTS)
@@ -74,9 +79,8 @@ def test_neither_texts_nor_ids_are_copied(small: Tokenizer) -> None:
     assert column.buffers()[1].address == offsets.ctypes.data
     assert column.values.buffers()[1].address == tokens.ctypes.data
     text = bytearray(b"the dog")
-    data = pa.array([b""]).from_buffers(
-        pa.binary(), 1, [None, pa.py_buffer(np.array([0, 7], np.int32)), pa.py_buffer(text)]
-    )
+    buffers = [None, pa.py_buffer(np.array([0, 7], np.int32)), pa.py_buffer(text)]
+    data = pa.array([b""]).from_buffers(pa.binary(), 1, buffers)
     view = _bpe.TextColumn(data)
     text[:3] = b"The"
     assert list(view) == [b"The dog"]

@@ -103,11 +103,10 @@ def _pattern(regex: str, place: str) -> str:
     if len(regex) > MAX_CHARACTERS:  # before anything parses it; `pattern_name` checks the rest
         raise InputError(f"'{place}' has a pattern of {len(regex):,} characters", "expected a tokenizer file")
     try:
-        translated = _translated(regex, _REPEATED, _FROM_ONIGURUMA)
-        repeats = _translated(regex, _REPEATED, {}) != regex
         if regex in REGEXES or regex in ALIASES:  # an expression that happens to equal a pattern's name
             return f"(?:{regex})"
-        return _as_written().get(regex) or (SPELLINGS.get(regex) if not repeats else None) or pattern_name(translated)
+        known = _as_written() | (SPELLINGS if _translated(regex, _REPEATED, {}) == regex else {})
+        return known.get(regex) or pattern_name(_translated(regex, _REPEATED, _FROM_ONIGURUMA))
     except (ConfigError, RecursionError, ValueError, OverflowError) as error:
         lines = str(error).splitlines()
         raise InputError(f"'{place}' has a pattern that cannot be read: {lines[0][:200]}", *lines[1:][-1:]) from None

@@ -173,7 +173,7 @@ def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
     n_characters = 0
     for index, text in enumerate(checked_texts(texts)):
         batch.append(text if type(text) in (str, bytes) else as_text(text, f"text {index}"))
-        n_characters += len(text)
+        n_characters += len(batch[-1])
         if n_characters >= _BATCH_CHARACTERS:
             yield batch
             batch, n_characters = [], 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.arguments import MAX_INT, checked_int
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, cut, pattern_name
-from webtext.tokenizer.text import Text
+from webtext.tokenizer.text import Texts, in_place
 from webtext.tokenizer.train.counts import DEFAULT_MEMORY, PieceCounts
 from webtext.tokenizer.train.progress import TrainingProgress
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, byte_characters, special_ids
@@ -22,7 +22,7 @@ GPT2_VOCAB_SIZE = 50_257  # GPT-2 paper, section 2.3: 256 bytes, 50,000 merges, 
 
 
 def train_vocabulary(
-    texts: Iterable[Text] | PieceCounts,
+    texts: Texts | PieceCounts,
     *,
     vocab_size: int = GPT2_VOCAB_SIZE,
     pattern: str = GPT2,
@@ -65,7 +65,8 @@ def train_vocabulary(
         progress.n_merges = vocab_size - least
     if not isinstance(texts, PieceCounts):
         counts = PieceCounts(pattern, unicode_version, threads=threads, max_memory=max_memory)
-        counts.add(texts if progress is None or isinstance(texts, str | bytes) else progress.watch(texts))
+        read = in_place(texts)
+        counts.add(read if progress is None or isinstance(texts, str | bytes) else progress.watch(read))
     else:
         counts = texts
         _check_rule(counts, pattern, unicode_version)
