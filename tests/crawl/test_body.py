@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webtext.base.errors import MachineError
 from webtext.crawl.fetch.client.body import SMALL_BYTES, Spool, SpoolMemory
 
 
@@ -31,3 +35,19 @@ def test_large_bodies_move_to_disk_and_small_ones_stay_in_memory() -> None:
         with spool:
             assert spool.read(10**9) == bytes([number]) * (SMALL_BYTES // 10 * 40)
     assert memory.used == 0
+
+
+def test_an_almost_full_disk_loses_no_byte_and_a_full_one_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Halves(io.BytesIO):
+        def write(self, data: memoryview) -> int:  # type: ignore[override]
+            return super().write(data[: -(-len(data) // 2)])
+
+    body = bytes(range(256)) * (SMALL_BYTES // 128)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Halves())
+    with Spool(SpoolMemory(0)) as spool:
+        spool.write(body)
+        spool.write(b"end")
+        assert spool.read(10**9) == body + b"end", "before, half of it"
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: io.FileIO("/dev/full", "r+"))
+    with Spool(SpoolMemory(0)) as spool, pytest.raises(MachineError, match="no space left while writing"):
+        spool.write(body)

@@ -13,6 +13,7 @@ from typing import IO
 
 from aiohttp import StreamReader
 
+from webtext.base.storage import no_space_is_an_error
 from webtext.crawl.pages.visit import FetchFailed
 
 RATE_SECONDS = 10.0  # after these seconds, a body must have come at min_rate on average
@@ -107,16 +108,22 @@ class Spool(contextlib.AbstractContextManager["Spool"]):
     def write(self, data: bytes) -> None:
         self.size += len(data)
         if self._file is not None:
-            self._file.write(data)
+            self._write_to_file(data)
             return
         self._pieces.append(data)
         taken = len(data) + PIECE_BYTES
         self._n_memory += taken
         self._memory.used += taken
         if self._memory.used > self._memory.limit and self._n_memory > SMALL_BYTES:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by __exit__
-            self._file.write(b"".join(self._pieces))
+            self._write_to_file(b"".join(self._pieces))
             self._release()
+
+    def _write_to_file(self, data: bytes) -> None:
+        with no_space_is_an_error(tempfile.gettempdir(), len(data)):  # an OSError would count as the connection's
+            self._file = self._file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            rest = memoryview(data)
+            while rest:  # an almost full disk takes a part
+                rest = rest[self._file.write(rest) :]
 
     def read(self, max_bytes: int) -> bytes:
         if self._file is None:
