@@ -393,8 +393,8 @@ def disk_error(error: BaseException, location: str, n_bytes: int | None = None) 
     )
 
 
-_FULL = re.compile(r"^\d+ requested and \d+ written|No space left on device")
-"""Matches messages without an errno: numpy's own text, and the system's text inside errors of other libraries."""
+_FULL = re.compile(r"^\d+ requested and \d+ written|No space left on device|database or disk is full")
+"""Matches messages without an errno: numpy's and SQLite's, and the system's text inside errors of other libraries."""
 
 
 def file_sha256(file: BinaryIO, block_bytes: int = 1 << 20) -> str:

@@ -30,7 +30,7 @@ from webtext.base.parts.partset import MANIFEST, PARENTS, PartSet, places_of
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Parts, Run, peak_bytes
 from webtext.base.sample import Sample
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, disk_error, temporary_folder
 from webtext.base.web.urls import is_fetchable
 from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 from webtext.crawl.fetch.answers import Known
@@ -171,7 +171,7 @@ def _check_loopback(links: PartSet) -> None:
 
 
 def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusions:
-    link_settings = links.manifest["recipe"]["settings"]
+    link_settings = links.recipe["settings"]
     for name in unnamed_lists(link_settings, domains):
         run.console.warn(
             f"the blocklist '{name}' was applied to the links but not to redirects: pass it with --domain-blocklist"
@@ -201,6 +201,8 @@ def _crawl(
         except KeyboardInterrupt:
             pages.publish()
             raise
+        except Exception as error:  # perhaps of a scratch file; pages name their own folder
+            raise disk_error(error, temporary_folder()) or error from None
         pages.publish()
     return crawl.n_waiting
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from warc_exchanges import page, record, revisit_record
 
-from webtext.base.errors import InputError
+from webtext.base.errors import InputError, MachineError
 from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_responses
+from webtext.crawl.archives import replay as warc_replay
 from webtext.crawl.fetch.robots.robots_txt import TDM_PATH
 
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
@@ -303,3 +304,10 @@ def test_errors_name_files_that_cannot_be_replayed(replay: Any, shared_data: Pat
     }.items():
         with pytest.raises(InputError, match=message):
             replay([web.url("/a")], inputs)
+
+
+def test_an_index_that_fills_the_disk_is_an_error_that_says_so(replay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warc_replay, "_TABLE", f"PRAGMA max_page_count = 2; {warc_replay._TABLE}")
+    urls = [f"http://a.example/{number}" for number in range(100)]
+    with pytest.raises(MachineError, match="no space left while writing"):
+        replay(urls[:1], *(record(url, page()) for url in urls), contact="test@example.org")
