@@ -30,7 +30,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     **{reason: (REFUSED, each.meaning) for reason, each in OPT_OUTS.items()},
     ROBOTS_UNREACHABLE: (
         REFUSED,
-        "robots.txt could not be fetched (no answer, 5xx or 429), which forbids everything (RFC 9309)",
+        "robots.txt could not be fetched (no answer, 5xx, 429, an unknown coding), which forbids everything (RFC 9309)",
     ),
     EXCLUDED_DOMAIN: (REFUSED, "is on, or leads to, an excluded site: Wikipedia, Reddit or one on a blocklist"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
