@@ -18,16 +18,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_960,
+    "Python, lines": 43_957,
     "Python in base/, lines": 8164,
-    "Python in crawl/, lines": 8994,
+    "Python in crawl/, lines": 8991,
     "Python in clean/, lines": 7948,
     "Python in tokenizer/, lines": 4679,
     "Python in shards/, lines": 2428,
     "Python in train/, lines": 8146,
     "Python in app/, lines": 3601,
     "Python in base/, tokens": 53_232,
-    "Python in crawl/, tokens": 59_344,
+    "Python in crawl/, tokens": 59_342,
     "Python in clean/, tokens": 63_439,
     "Python in tokenizer/, tokens": 31_675,
     "Python in shards/, tokens": 16_768,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_925,
+    "tests, lines": 62_924,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

@@ -14,7 +14,7 @@ from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.links.settings import ApiSettings, LinkSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from webtext.base.parts.partset import PartSet
     from webtext.base.run import Parts, Run
@@ -93,19 +93,11 @@ Writes: DIR, a part set of links
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for, one row per URL."""
-    from webtext.base.console import counted, funnel_text
-    from webtext.base.parts.outcomes import check_kept, check_settled
+    from webtext.base.console import counted
     from webtext.crawl.links.collect import check_dumps
 
     found = collect(inputs, need_out(out), settings[LINKS], run, settings[API])
-    counts = found.counts.to_json()
-    answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
-    run.console.result(
-        answer, f"{funnel_text('votes', counts)}\n{counted(found.records, 'link')} in '{found.folder.url}'"
-    )
-    check_kept(found)
-    check_dumps(found)
-    check_settled(found)
+    _show(run, found, "votes", f"{counted(found.records, 'link')} in", check_dumps)
 
 
 FETCH_EXAMPLES = """\b
@@ -128,14 +120,18 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 @click.option("--parts", type=KOfN(), help="Fetch the K-th of N parts of the hosts only.")
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None, parts: Parts | None) -> None:
     """Fetch the pages of a link list, politely, into WARC files."""
+    pages = crawl(links, need_out(out), settings, run, parts=parts)
+    if pages is not None:  # a dry run has none
+        _show(run, pages, "links", "logged in")
+
+
+def _show(run: Run, made: PartSet, title: str, told: str, *checks: Callable[[PartSet], None]) -> None:
+    """Print the set's funnel and place, and raise the error that its counts call for."""
     from webtext.base.console import funnel_text
     from webtext.base.parts.outcomes import check_kept, check_settled
 
-    pages = crawl(links, need_out(out), settings, run, parts=parts)
-    if pages is None:  # a dry run
-        return
-    counts = pages.counts.to_json()
-    answer = {"out": pages.folder.url, "links": pages.records, "parts": len(pages.parts), "counts": counts}
-    run.console.result(answer, f"{funnel_text('links', counts)}\nlogged in '{pages.folder.url}'")
-    check_kept(pages)
-    check_settled(pages)
+    counts, url = made.counts.to_json(), made.folder.url
+    answer = {"out": url, "links": made.records, "parts": len(made.parts), "counts": counts}
+    run.console.result(answer, f"{funnel_text(title, counts)}\n{told} '{url}'")
+    for check in (check_kept, *checks, check_settled):
+        check(made)

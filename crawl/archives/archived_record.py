@@ -97,8 +97,9 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
     if len(body) > max_bytes:
         raise FetchFailed("too_large", f"{len(body)} bytes in the archive")
     fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in http.fields]
-    head = block[: len(block) - len(body)]
-    capture = Exchange(url=url, captured=captured, status=status, headers=fields, body=body, head=head)
+    capture = Exchange(
+        url=url, captured=captured, status=status, headers=fields, body=body, head=block.removesuffix(body)
+    )
     _verify("WARC-Block-Digest", headers, [block])
     if original is not None:
         digests = frozenset({original.digest})

@@ -81,11 +81,8 @@ class Frontier(contextlib.AbstractContextManager["Frontier"]):
         """Write the row numbers of all links by host, and yield the number of links of each host."""
         firsts = np.cumsum(counts).reshape(counts.shape) - counts
         for number in range(RANGES):
-            pieces = []
-            for first, n_rows in zip(firsts[:, number].tolist(), counts[:, number].tolist(), strict=True):
-                pieces.append(os.pread(by_range.fileno(), n_rows * _ROW.itemsize, first * _ROW.itemsize))
-            rows = np.frombuffer(b"".join(pieces), _ROW)
-            del pieces
+            places = zip(*(_ROW.itemsize * each[:, number] for each in (counts, firsts)), strict=True)
+            rows = np.frombuffer(b"".join([os.pread(by_range.fileno(), *place) for place in places]), _ROW)
             order = np.lexsort((rows["disfavour"], rows["host"]))
             self._rows.write(rows["row"][order].tobytes())
             hosts = rows["host"][order]

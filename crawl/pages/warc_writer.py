@@ -202,13 +202,9 @@ def stored_headers(headers: Headers, body_length: int) -> Headers:
     """
     if b"transfer-encoding" not in [name.lower() for name, _ in headers]:
         return headers
-    stored = []
-    for name, value in headers:
-        if name.lower() == b"transfer-encoding":
-            stored.append((RENAMED_TRANSFER_ENCODING, value))
-        elif name.lower() != b"content-length":
-            stored.append((name, value))
-    return [*stored, (b"Content-Length", str(body_length).encode())]
+    new_names = {b"transfer-encoding": RENAMED_TRANSFER_ENCODING}
+    kept = [(new_names.get(name.lower(), name), value) for name, value in headers if name.lower() != b"content-length"]
+    return [*kept, (b"Content-Length", str(body_length).encode())]
 
 
 def _warcinfo(name: str, about: Mapping[str, str]) -> Pieces:

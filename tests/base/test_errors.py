@@ -11,14 +11,8 @@ from webtext.base import errors
 
 @pytest.mark.parametrize(
     ("kind", "exit_code"),
-    [
-        (errors.ConfigError, 2),
-        (errors.InputError, 3),
-        (errors.ShardCorrupt, 3),
-        (errors.NetworkError, 1),
-        (errors.RunFailed, 1),
-        (errors.MachineError, 4),
-    ],
+    [(errors.ConfigError, 2), (errors.InputError, 3), (errors.ShardCorrupt, 3)]
+    + [(errors.NetworkError, 1), (errors.RunFailed, 1), (errors.MachineError, 4)],
 )
 def test_an_error_keeps_its_lines_and_exit_code_through_a_pickle(
     kind: type[errors.WebtextError], exit_code: int

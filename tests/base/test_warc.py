@@ -61,13 +61,8 @@ PACKINGS = {
     "lz4 per record": lambda records: b"".join(map(lz4, records)),
     "whole-file gzip": lambda records: gzip.compress(b"".join(records)),
 }
-THREE = [
-    record("", b"software: x\r\n", "warcinfo"),
-    response(0),
-    record("dns:x", b"x", "request"),
-    response(1),
-    response(2),
-]
+THREE = [record("", b"software: x\r\n", "warcinfo"), response(0), record("dns:x", b"x", "request")]
+THREE += [response(1), response(2)]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)

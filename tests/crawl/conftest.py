@@ -138,17 +138,9 @@ def make_links(tmp_path: Path) -> Callable[..., str]:
 
 def _link(url: str, karma: int) -> dict[str, object]:
     post = {"source": "test", "post_id": "p", "subreddit": "s", "score": karma, "created": 1, "retrieved": None}
-    return {
-        "link_id": link_id(url),
-        "url": url,
-        "url_raw": url,
-        "domain": registrable_domain(url),
-        "karma": karma,
-        "karma_sum": karma,
-        "first_created": 1,
-        "posts": [post],
-        "split": split_of(link_id(url)),
-    }
+    voted = {"karma": karma, "karma_sum": karma, "first_created": 1, "posts": [post]}
+    identified = {"link_id": link_id(url), "split": split_of(link_id(url))}
+    return identified | voted | {"url": url, "url_raw": url, "domain": registrable_domain(url)}
 
 
 Rows = dict[str, dict[str, Any]]

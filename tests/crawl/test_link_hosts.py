@@ -102,13 +102,13 @@ def test_only_the_best_links_of_a_host_are_fetched_and_all_have_rows(
 
 
 BAD_URLS = ["", "http:", "http://", "http:///x", "no-url", "//a.example/", "http://a.example", "ftp://a.example/"]
+BAD_URLS += ["http://bad.example/\r\nX: y", "http://bad.example/a b", "http://bad.example/\x1b[2J"]
 BAD_URLS += [
-    "http://bad.example/\r\nX: y",
-    "http://bad.example/a b",
-    "http://bad.example/\x1b[2J",
     "HTTP://bad.example/",
+    "http://bad.example/x/../",
+    "http://me@bad.example/",
+    "http://bad.example/" + "a" * (MAX_URL_BYTES - 18),
 ]
-BAD_URLS += ["http://bad.example/x/../", "http://me@bad.example/", "http://bad.example/" + "a" * (MAX_URL_BYTES - 18)]
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}])
