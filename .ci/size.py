@@ -28,7 +28,7 @@ CEILINGS = {
     "Python in app/, lines": 3601,
     "Python in base/, tokens": 53_232,
     "Python in crawl/, tokens": 59_342,
-    "Python in clean/, tokens": 63_439,
+    "Python in clean/, tokens": 63_437,
     "Python in tokenizer/, tokens": 31_675,
     "Python in shards/, tokens": 16_768,
     "Python in train/, tokens": 62_861,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_924,
+    "tests, lines": 62_922,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

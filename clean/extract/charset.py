@@ -82,20 +82,21 @@ def _header_codec(content_type: str) -> str | None:
 def _meta_codec(body: bytes) -> str | None:
     match = _META.search(body[:META_BYTES])
     codec = codec_of(match[1].decode("ascii", "replace")) if match else None
-    return (
-        "utf-8" if codec and codec.startswith("utf-16") else codec
-    )  # if the tag can be found in the bytes, they are not UTF-16
+    # if the tag can be found in the bytes, they are not UTF-16
+    return "utf-8" if codec and codec.startswith("utf-16") else codec
 
 
 def _detected(body: bytes) -> str:
-    from charset_normalizer import from_bytes
+    from resiliparse.parse.encoding import detect_encoding
 
+    if 20 * body.count(0) > len(body):
+        return "utf-16-le" if body[1::2].count(0) > body[::2].count(0) else "utf-16-be"
     # Markup is ASCII in nearly every encoding and hides the differences, so sample around non-ASCII bytes.
     sample = re.sub(rb"<[^<>]*>", b" ", body)
     beyond_ascii = re.search(rb"[\x80-\xff]", sample)
     start = max(0, beyond_ascii.start() - 256) if beyond_ascii else 0
-    best = from_bytes(sample[start : start + DETECTION_BYTES]).best()
-    return _WIDER.get(best.encoding, best.encoding) if best is not None else "windows-1252"
+    found = detect_encoding(sample[start : start + DETECTION_BYTES], html5_compatible=False, from_html_meta=False)
+    return "cp949" if found == "cp949" else codec_of(found or "") or "windows-1252"
 
 
 def _checked(text: str) -> str:

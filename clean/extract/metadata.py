@@ -7,11 +7,12 @@ pages always have equal metadata.
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from itertools import chain, islice
 from typing import Any
@@ -105,7 +106,7 @@ def parse_date(value: str) -> int | None:
             return None
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         return None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    return calendar.timegm(moment.utctimetuple())
 
 
 def _title(tree: Any, metas: dict[str, str]) -> str | None:

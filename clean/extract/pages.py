@@ -37,9 +37,9 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 13  # 13: unknown elements, code and tables as browsers show them; 12: articles asked about sooner
+CODE_VERSION = 14  # 14: charsets by resiliparse; 13: elements in their line, code and tables as browsers show them
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
-DECIDING_LIBRARIES = ("htmldate", "lxml", "charset-normalizer", "py3langid")
+DECIDING_LIBRARIES = ("htmldate", "lxml", "resiliparse", "py3langid")
 OK_STATUS = 200
 
 

@@ -13,7 +13,7 @@ import functools
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -295,11 +295,9 @@ def _moment(value: Any) -> int | None:
             value = datetime.fromisoformat(value.strip())
         except ValueError:
             return None
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, time())
-    if isinstance(value, datetime):
+    if isinstance(value, date):
         try:
-            return calendar.timegm((value if value.tzinfo else value.replace(tzinfo=UTC)).utctimetuple())
+            return calendar.timegm(value.utctimetuple() if isinstance(value, datetime) else value.timetuple())
         except OverflowError:  # the first day of year 1, east of Greenwich
             return None
     number = whole_number(value)

@@ -234,10 +234,8 @@ def test_a_heading_that_links_to_itself_counts_as_unlinked() -> None:
 
 
 WORDS = st.sampled_from(["a", "sea", "two words", " ", "  left", "right\n", "É!", "x" * 40, SENTENCE, ""])
-SHOWN = [
-    *("div", "p", "li", "ul", "td", "pre", "h2", "b", "a href=/", "a href='#x'", "span", "code", "noscript"),
-    *("x-y", "center"),
-]
+SHOWN_TAGS = "div p li ul td pre h2 b span code noscript x-y center"
+SHOWN = [*SHOWN_TAGS.split(), "a href=/", "a href='#x'"]
 OTHERS = "br img table math button option form"
 TAGS = [*SHOWN, *SKIPPED, *OTHERS.split(), "p aria-hidden=true", "body class=x"]
 PAGES = st.recursive(
