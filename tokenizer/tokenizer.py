@@ -308,8 +308,7 @@ class Tokenizer:
     def token_to_id(self, token: str | bytes) -> int | None:
         """Return the id of a token, by its bytes or by its name as in vocab.json; None if there is no such token."""
         if isinstance(token, bytes):
-            characters = byte_characters()[1]
-            token = "".join(characters[byte] for byte in token)
+            token = "".join(map(byte_characters()[1].__getitem__, token))
         return self._ids.get(token)
 
     def id_to_token(self, id_: int) -> str | None:

@@ -96,7 +96,7 @@ class Vocabulary:
     @property
     def lacking(self) -> bytes:
         """The bytes without a token, of those that UTF-8 never has; a text in bytes that has one can't be encoded."""
-        known = {token for token in self.tokens if len(token) == 1}
+        known = set(self.tokens)
         return bytes(byte for byte in NEVER_IN_UTF8 if bytes([byte]) not in known)
 
     def native(self) -> _bpe.Bpe:
@@ -105,9 +105,8 @@ class Vocabulary:
         tokens = list(self.tokens)
         if lacking := self.lacking:  # the encoder needs ids for them, though no text gets there
             tokens += [b""] * (self.size - len(tokens)) + [bytes([byte]) for byte in lacking]
-        rule = (
-            (self.pattern, self.unicode_version) if is_native(self.pattern) else ()
-        )  # the encoder doesn't need other patterns
+        # the encoder doesn't need other patterns
+        rule = (self.pattern, self.unicode_version) if is_native(self.pattern) else ()
         try:
             return _bpe.Bpe(tokens, self.merges, self.whole_pieces, specials, *rule)
         except ValueError as error:

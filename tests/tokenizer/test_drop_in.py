@@ -82,6 +82,9 @@ def test_what_tiktoken_cannot_do_is_an_error() -> None:
     own = Tokenizer.train(TEXTS, vocab_size=256, special_tokens=[], pattern=r"\w+")  # tiktoken loses what is between
     with pytest.raises(InputError, match="differ from those of this tokenizer's own pattern"):
         own.to_tiktoken()
+    overlapping = Tokenizer.train(TEXTS, vocab_size=258, special_tokens=["<a><b>", "<a>"])
+    with pytest.raises(InputError, match="tiktoken may find '<a>' where a text has '<a><b>'"):
+        overlapping.to_tiktoken()
 
 
 def test_a_missing_library_is_named(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 import tokenizers
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer import Tokenizer
+from webtext.tokenizer import Tokenizer, Vocabulary
 from webtext.tokenizer.vocabulary import byte_characters
 
 from .conftest import SAMPLES, real_is_slow
@@ -87,8 +87,6 @@ def test_a_folder_with_tokenizer_json_is_read_from_it(small: Tokenizer, tmp_path
 
 def test_merges_that_ranks_do_not_imply_are_hashed_and_not_saved_as_ranks(tmp_path: Path) -> None:
     """'abc' from 'a' and 'bc', although the order of ids ('ab' before 'bc') implies 'ab' and 'c'."""
-    from webtext.tokenizer import Vocabulary
-
     tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"bc", b"abc"]
     odd = Vocabulary(tokens=tokens, merges=[(98, 99), (97, 257), (97, 98)])
     plain = Vocabulary(tokens=tokens, merges=None)
@@ -126,8 +124,6 @@ def test_merges_that_others_skip_are_not_written(tmp_path: Path) -> None:
     text = "#version!" * 9
     tokenizer = Tokenizer.train([text], pattern="gpt2", vocab_size=300)
     assert b"#version" not in tokenizer._vocabulary.tokens  # GPT-2's pattern separates the letters from the sign
-    from webtext.tokenizer import Vocabulary
-
     tokens = [bytes([byte]) for byte in range(256)]
     for character in b"#version!":
         tokens.append((tokens[-1] if len(tokens) > 256 else b"") + bytes([character]))

@@ -13,6 +13,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiktoken_ext import openai_public
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer, _bpe
@@ -140,7 +141,6 @@ def test_patterns_are_known_by_name_and_by_known_expressions() -> None:
 
 def test_later_patterns_are_those_of_tiktoken() -> None:
     """Compare with tiktoken's list of OpenAI's encodings, without downloads."""
-    from tiktoken_ext import openai_public
 
     def no_ranks(*args: object, **kwargs: object) -> dict[bytes, int]:
         return {}

@@ -24,12 +24,12 @@ def token_offsets(text: Text, n_bytes: NDArray[Any], unit: Unit) -> tuple[NDArra
     """
     import numpy as np
 
+    if unit not in ("characters", "bytes"):
+        raise ConfigError(f"unit is {unit!r}", "expected 'characters' or 'bytes'")
     ends = np.cumsum(n_bytes, dtype=np.int64)
     starts = ends - n_bytes
-    if unit == "bytes" or (unit == "characters" and text.isascii()):
+    if unit == "bytes" or text.isascii():
         return starts, ends
-    if unit != "characters":
-        raise ConfigError(f"unit is {unit!r}", "expected 'characters' or 'bytes'")
     well = encodable(text)
     begun = np.cumsum(_begins_character(utf8(text)), dtype=np.int64)
     starts, ends = begun[starts] - 1, begun[ends - 1]

@@ -38,7 +38,6 @@ _ADDED = "added_tokens.json"  # of older folders
 _TEMPLATE = "chat_template.jinja"
 _EXPECTED = "expected tokenizer.json, *.tiktoken, vocab.json with merges.txt, or a folder with one of them"
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -92,7 +91,7 @@ def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
     name, said = split_path(path)[1], []
     lost = vocabulary.extras.get("tokenizer_config", {}).keys() & {"chat_template"}
     if name.endswith(".tiktoken") or name in _MERGES_OF:
-        lost = lost | vocabulary.extras.keys() - {"tokenizer_config", "pre_tokenizer"}
+        lost |= vocabulary.extras.keys() - {"tokenizer_config", "pre_tokenizer"}
     elif not name.endswith(".json"):
         return []
     if name.endswith(".tiktoken"):

@@ -22,7 +22,6 @@ from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, sp
 MAX_VALUES = 1 << 23
 """Values per file; the largest tokenizer.json in use have two million. Bounds memory: a value takes about 64 bytes."""
 
-
 _SPECIAL_NAME = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that need no merge
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _HEADER = "#version:"
@@ -245,8 +244,8 @@ def written_ids(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def _names(vocabulary: Vocabulary) -> list[str]:
-    characters = byte_characters()[1]
-    return ["".join(characters[byte] for byte in token) for token in vocabulary.tokens]
+    character_of = byte_characters()[1].__getitem__
+    return ["".join(map(character_of, token)) for token in vocabulary.tokens]
 
 
 def _bytes(token: str) -> bytes | None:

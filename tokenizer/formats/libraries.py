@@ -5,6 +5,7 @@ What a tokenizer_config.json says, such as the chat template, changes no ids. It
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
 _ENDS = ("bos_token", "eos_token", "unk_token")
 _KEPT = (
     *_ENDS,
@@ -31,15 +31,16 @@ _KEPT = (
 def config_of(vocabulary: Vocabulary) -> dict[str, Any]:
     """Return the arguments of transformers' tokenizer; <|endoftext|> begins and ends texts, as in GPT-2, if none does."""
     config = {"clean_up_tokenization_spaces": False, **vocabulary.extras.get("tokenizer_config", {})}
-    if EOT in vocabulary.special_tokens and not any(role in config for role in _ENDS):
+    if EOT in vocabulary.special_tokens and config.keys().isdisjoint(_ENDS):
         config |= dict.fromkeys(_ENDS, EOT)
     return config
 
 
 def kept_config(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a tokenizer_config.json that is written again, with tokens by their names."""
-    kept = {key: found[key] for key in _KEPT if key in found}
-    return {key: value.get("content") if isinstance(value, dict) else value for key, value in kept.items()}
+    return {
+        key: value.get("content") if isinstance(value := found[key], dict) else value for key in _KEPT if key in found
+    }
 
 
 def huggingface_tokenizer(vocabulary: Vocabulary) -> Any:
@@ -57,7 +58,7 @@ def huggingface_tokenizer(vocabulary: Vocabulary) -> Any:
 
 
 def tiktoken_encoding(vocabulary: Vocabulary) -> tiktoken.Encoding:
-    """Return a `tiktoken.Encoding`. InputError unless the pattern is a named one and merging by rank gives the ids."""
+    """Return a `tiktoken.Encoding`. InputError unless it has all rules that give the ids."""
     try:
         import tiktoken
     except ModuleNotFoundError as error:
@@ -66,6 +67,9 @@ def tiktoken_encoding(vocabulary: Vocabulary) -> tiktoken.Encoding:
         raise InputError(
             "tiktoken's expressions differ from those of this tokenizer's own pattern", "use to_huggingface()"
         )
+    for name, longer in itertools.pairwise(sorted(vocabulary.special_tokens)):
+        if longer.startswith(name):
+            raise InputError(f"tiktoken may find {name!r} where a text has {longer!r}", "use to_huggingface()")
     ranks.check(vocabulary, "tiktoken")
     return tiktoken.Encoding(
         vocabulary.pattern,
