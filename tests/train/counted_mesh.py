@@ -55,6 +55,13 @@ class Memory(CountedDevice):
         self._blocks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self.most_bytes = 0
 
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.ops.aten._to_copy.default or not args[0].is_meta or str(kwargs.get("device")) != "cpu":
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        result = torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+        self.count(func, args, kwargs, [result])
+        return result
+
     def count(self, func: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
         super().count(func, args, kwargs, made)
         is_new = not is_view(func)  # a DTensor itself has no memory, but its shard does
@@ -76,9 +83,8 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
     with META:
         model = GPT2(settings.config(50257))
         microbatches = [torch.empty(MICROBATCH, settings.context + 1, dtype=torch.long) for _ in range(n)]
-    windows = Windows(
-        [np.zeros(8 * settings.context * shape.n_data + 1, np.int64)], context=settings.context, stride=None
-    )
+    stream = np.zeros(8 * settings.context * shape.n_data + 1, np.int64)
+    windows = Windows([stream], context=settings.context, stride=None)
     validates = "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup._validate_no_meta_params"
     reads: list[Tensor] = []
     kept: list[int] = []
@@ -91,9 +97,10 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
     with Memory() as device, patch.object(torch, "meta", Streams(), create=True), patch(validates, lambda _: None):
         model.activation_checkpointing = settings.machine.activation_checkpointing
         compile_model(model)
-        rules, values = WindowRules.of(settings, 50256), lambda _, size: torch.empty(size, device=META)
-        schedule = settings.machine.pipeline_schedule
-        engine = ParallelModel(model, shape, META, dtype=torch.bfloat16, rules=rules, values=values, schedule=schedule)
+        rules, home = WindowRules.of(settings, 50256), torch.device("cpu") if settings.machine.offload else META
+        how = {"schedule": settings.machine.pipeline_schedule, "offloads": settings.machine.offload}
+        how["values"] = lambda _, size: torch.empty(size, device=home)
+        engine = ParallelModel(model, shape, META, dtype=torch.bfloat16, rules=rules, **how)
         optimizer = engine.make_optimizer(settings)
         for item in (lambda _: 1, Tensor.item):  # all stages know their shapes
             device.take()
@@ -119,6 +126,7 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
         "bytes": (step.n_bytes + update.n_bytes) / ideal,
         "update": update.n_launched,
         "reads": len(reads),
+        "homes": sorted({str(t.device) for p in engine.parameters.values() for t in (p, *optimizer.state[p].values())}),
         "kept": kept[-1],  # before the last microbatch of the second step
         "most": device.most_bytes,
     }

@@ -10,7 +10,8 @@ import re
 import string
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,15 @@ def train_on_ranks(n: int, folder: Path, runs: Sequence[Sequence[Any]]) -> None:
     plain = [(tokens, str(out), all_settings(settings), *start) for tokens, out, settings, *start in runs]
     ended = on_ranks(n, Path(__file__), folder, json.dumps(plain))
     assert [code for code, _ in ended] == [0] * n, "\n".join(said for _, said in ended)
+
+
+def wait_until(holds: Callable[[], object], process: subprocess.Popen[Any] | None = None) -> None:
+    """Wait until a condition holds, before a process ends."""
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert process is None or process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 @contextlib.contextmanager

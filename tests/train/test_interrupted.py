@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import killed_ranks
 import pytest
-from small_runs import SECONDS, flags, saved_bytes, timeless
+from small_runs import SECONDS, flags, saved_bytes, timeless, wait_until
 
 from webtext.app.main import run
 from webtext.base.errors import Interrupted, WebtextError
@@ -78,11 +77,8 @@ def command(tokens: str, out: Path, steps: int) -> list[str]:
 
 
 def wait_for_steps(process: subprocess.Popen[str], out: Path, n: int) -> None:
-    end = time.monotonic() + SECONDS
-    while not (out / "metrics.jsonl").exists() or len((out / "metrics.jsonl").read_bytes().splitlines()) < n:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    log = out / "metrics.jsonl"
+    wait_until(lambda: log.exists() and len(log.read_bytes().splitlines()) >= n, process)
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import small_runs
 import torch
 from safetensors.torch import load_file
-from small_runs import small, timeless, train
+from small_runs import small, timeless, train, wait_until
 
 from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError, MachineError
@@ -113,8 +112,7 @@ def test_a_killed_run_resumes(tokens: str, tmp_path: Path) -> None:
     settings = changed(OFFLOADED, steps=3000, checkpoint_interval=3)
     run = json.dumps([(tokens, str(tmp_path / "killed"), all_settings(settings))])
     child = subprocess.Popen([sys.executable, small_runs.__file__, "0", "1", str(tmp_path), run])
-    while child.poll() is None and not list((tmp_path / "killed").glob("checkpoints/step-*")):
-        time.sleep(0.05)
+    wait_until(lambda: list((tmp_path / "killed").glob("checkpoints/step-*")), child)
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     reached = int(max((tmp_path / "killed/checkpoints").glob("step-*")).name.removeprefix("step-"))

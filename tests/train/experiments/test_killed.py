@@ -6,17 +6,16 @@ import os
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_runs import SECONDS, wait_until
 
 from webtext.app.main import run
 from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 
-SECONDS = 300.0  # a guard against hanging, not a measurement
 FLAGS = (
     "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --steps 4 --warmup-steps 1 "
     "--learning-rate 1e-2 --set train.dtype=float32 --set train.device=cpu "
@@ -56,11 +55,8 @@ def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_an_undisturbe
     process = subprocess.Popen(
         experiment_that_waits(3, command(out), seed), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    end = time.monotonic() + SECONDS
-    while not (waiting := [each for each in folders(out, seed) if steps_made(each) == 3]):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until(lambda: any(steps_made(each) == 3 for each in folders(out, seed)), process)
+    waiting = [each for each in folders(out, seed) if steps_made(each) == 3]
     process.send_signal(signal.SIGSTOP)  # it never learns that its child ended
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     its_end = os.pidfd_open(int(child))

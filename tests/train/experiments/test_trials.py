@@ -8,12 +8,11 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_runs import talking
+from small_runs import SECONDS, talking, wait_until
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
@@ -22,8 +21,6 @@ from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
 from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, run_trials, slots_for
 from webtext.train.metrics import steps_made
-
-SECONDS = 300.0  # a guard against hanging, not a measurement
 
 
 def trials_of(tokens: str, out: Path, settings: TrainSettings, seeds: int = 2) -> list[Trial]:
@@ -134,16 +131,10 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
     command = [sys.executable, "-c", forking + PARENT, pickle.dumps(trials).hex()]
     parent = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True)
     folders = [Path(trial.folder) for trial in trials]
-    end = time.monotonic() + SECONDS
-    while min(map(steps_made, folders)) < 3:
-        assert parent.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: min(map(steps_made, folders)) >= 3, parent)
     parent.send_signal(number)
     said, _ = parent.communicate(timeout=SECONDS)
-    while not all(map(list_checkpoints, folders)):  # children of a killed parent end after it
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: all(map(list_checkpoints, folders)))  # children of a killed parent end after it
     if number != signal.SIGKILL:
         assert parent.returncode == 130
         assert "rerun the same command to resume" in said
@@ -151,9 +142,8 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
         (saved,) = list_checkpoints(folder)
         step = json.loads((saved / "state.json").read_text())["step"]
         assert step >= 3
-        while "ended by SIGTERM after step" not in Path(trial.folder, "log.txt").read_text():
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        log = Path(trial.folder, "log.txt")
+        wait_until(lambda log=log: "ended by SIGTERM after step" in log.read_text())
     if number == signal.SIGKILL:
         return
     step = steps_made(folders[0])
