@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from webtext.clean.pipeline import CleanSettings
 
 SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens")
+MARKS = [f"{name}/" for name in SETS]
+"""A folder with one of these and a config.json or report is a build's, not something else's."""
 
 
 def _under_root(path: str) -> Any:
@@ -69,7 +71,7 @@ class BuildLayout:
 
 
 def build(
-    config: BuildConfig, run: Run, errors: Sequence[WebtextError] = (), *, then: Callable[[], None] | None = None
+    config: BuildConfig, run: Run, errors: Sequence[WebtextError] = (), *, then: Callable[[], None] = lambda: None
 ) -> BuildLayout:
     """Run the stages from links to tokens. Errors of a stage pass through; finished parts are kept.
 
@@ -86,12 +88,12 @@ def build(
     sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
     clean = CleanSettings(**sections)
     _check(config, layout, clean, list(errors), then)
-    if not run.dry_run:
-        Folder(layout.root).write_object("config.json", config.to_json())  # a record of how the build was made
     pages = _pages(config, layout, run)
     run.console.say("3/6 documents: extract, judge, deduplicate")
     links = PartSet.open(layout.links, "links") if config["build"].links else None
     cleaned = clean_pages(pages, layout.root, clean, run, links)
+    if not run.dry_run:
+        Folder(layout.root).write_object("config.json", config.to_json())  # a record of how the build was made
     check_kept(cleaned.documents, cleaned.corpus)
     run.console.say("4/6 tokenizer: learn the merges")
     train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=True)
@@ -136,13 +138,16 @@ def _check(
     layout: BuildLayout,
     clean: CleanSettings,
     errors: list[WebtextError],
-    then: Callable[[], None] | None,
+    then: Callable[[], None],
 ) -> None:
     from webtext.clean.pipeline import check_settings
     from webtext.crawl.fetch.run import check_pages
     from webtext.tokenizer.files.corpus import check_tokenizer
 
     settings = config["build"]
+    with noted(errors):
+        if any(map(Folder(layout.root).exists, ("config.json", "report.html", "report.json"))):
+            Folder(layout.root).check_output(MARKS)
     with noted(errors):
         check_settings(clean, layout.root)
     with noted(errors):
@@ -154,8 +159,7 @@ def _check(
     with noted(errors):
         check_tokenizer([layout.corpus], config["tokenizer"])
     with noted(errors):
-        if then is not None:
-            then()
+        then()
     raise_all(errors)
 
 

@@ -32,15 +32,8 @@ STAGES = {
 }
 """Name -> (import path of the command, its help line), in the order shown by --help."""
 
-EXTRA_OF_PACKAGE = {
-    "torch": "train",
-    "safetensors": "train",
-    "s3fs": "s3",
-    "lm_eval": "tasks",
-    "sklearn": "score",
-    "scipy": "train",
-    "duckdb": "view",
-}
+EXTRA_OF_PACKAGE = {"s3fs": "s3", "lm_eval": "tasks", "sklearn": "score", "duckdb": "view"}
+EXTRA_OF_PACKAGE |= dict.fromkeys(("torch", "safetensors", "scipy"), "train")
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 SHOW_TRACEBACK = "WEBTEXT_TRACEBACK"  # environment variable: when it isn't empty, unexpected errors show a traceback
 MAX_CAUSE_CHARACTERS = 300

@@ -34,12 +34,8 @@ class _Site:
     def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder
         names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
-        plan = make_plan(names, port)
         self.names = frozenset(names)
-        self._answers: dict[str, Planted] = {page.url: page for page in plan.all}
-
-    def planted(self, url: str) -> Planted | None:
-        return self._answers.get(url)
+        self.answers = {page.url: page for page in make_plan(names, port).all}
 
     def page(self, name: str) -> str:
         return (self._folder / f"{name}.html").read_text(encoding="utf-8")
@@ -53,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
         host = f"http://{self.headers.get('Host', '')}"
         path = urlsplit(self.path).path
-        planted = self.site.planted(host + self.path)
+        planted = self.site.answers.get(host + self.path)
         if path == "/robots.txt":
             self._send(200, robots_txt(self.headers["Host"].partition(":")[0]).encode(), "text/plain")
         elif (name := path.removeprefix("/unlinked/").removesuffix(".html")) in self.site.names:

@@ -239,9 +239,12 @@ def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
         splits[row["split"]] += 1
         bound = None if row["karma"] is None else max(b for b in (0, *KARMA_BOUNDS) if b <= max(row["karma"], 0))
         year = min((_year(post["created"]) for post in row["posts"]), default=None)
-        karma.update([bound] if bound is not None else [])
-        years.update([year] if year is not None else [])
-        both.update([(year, bound)] if bound is not None and year is not None else [])
+        if bound is not None:
+            karma[bound] += 1
+        if year is not None:
+            years[year] += 1
+        if bound is not None and year is not None:
+            both[year, bound] += 1
         chosen.append(row)
         if len(chosen) > 2 * KEPT_SAMPLES:
             chosen = _smallest(chosen, KEPT_SAMPLES)

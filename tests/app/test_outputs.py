@@ -11,7 +11,6 @@ from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 
-TEXTS = "".join(f'{{"text": "word {i} of the text that is packed"}}\n' for i in range(40))
 LINKS = "url,score,created\n" + "".join(f"http://a.example/{i},{i},2015-01-01\n" for i in range(1, 9))
 VERBS = {
     "crawl links": "{in}/links.csv",
@@ -36,8 +35,9 @@ VERBS = {
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Inputs, and a folder of each kind."""
     folder = tmp_path_factory.mktemp("given")
-    (folder / "texts.jsonl").write_text(TEXTS)
+    (folder / "texts.jsonl").write_text("".join(f'{{"text": "word {i} of a text"}}\n' for i in range(40)))
     (folder / "links.csv").write_text(LINKS)
+    (folder / "build.toml").write_text(f'[build]\npages = ["{folder}/page.warc"]\n')
     (folder / "page.warc").write_bytes(b"WARC/1.0\r\nWARC-Type: warcinfo\r\nContent-Length: 0\r\n\r\n\r\n\r\n")
     Tokenizer.train(["the words"], vocab_size=260).save(folder / "tokenizer.json")
     for kind, names in {
@@ -53,7 +53,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-OWN = {("train run", "model"), ("train export", "export"), ("shards pack", "tokens")}
+OWN = {"train run": "model", "train export": "export", "shards pack": "tokens"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -61,35 +61,35 @@ def test_a_verb_writes_nothing_into_the_folder_of_another(
     given: Path, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in given.rglob("*"))
-    for kind in ("notes", "model", "export", "tokens"):
-        if (verb, kind) in OWN:
-            continue
-        arguments = VERBS[verb].format_map({"in": given}).split()
-        assert run([*verb.split(), *arguments, "--out", str(given / kind)]) == 3, kind
+    command = [*verb.split(), *VERBS[verb].format_map({"in": given}).split()]
+    for kind in {"notes", "model", "export", "tokens"} - {OWN.get(verb)}:
+        assert run([*command, "--out", str(given / kind)]) == 3, kind
         error = capsys.readouterr().err
         assert str(given / kind) in error
         assert "choose another --out" in error
     assert sorted((path, path.stat().st_mtime_ns) for path in given.rglob("*")) == before
 
 
+def test_a_build_replaces_no_file_of_something_else(given: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["build", f"{given}/build.toml", f"--set=build.out={given}/export"]) == 3
+    assert "contains 'config.json', and nothing that this command writes" in capsys.readouterr().err
+    assert (given / "export/config.json").read_text() == "{}"
+
+
 def test_links_documents_tokens_and_tokenizers_of_other_settings_are_kept(
     given: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "page.html").write_text("<p>some words</p>")
-    for verb, change in {
-        "crawl links": "--min-karma 5",
-        "tokenizer train": "--vocab-size 270",
-        "shards pack": "--validation-ratio 0.5",
-    }.items():
+    changes = {"crawl links": "min-karma 5", "tokenizer train": "vocab-size 270", "shards pack": "validation-ratio .5"}
+    for verb, change in changes.items():
         out = tmp_path / verb.replace(" ", "-") / "tokenizer.json"
         command = [*verb.split(), *VERBS[verb].format_map({"in": given}).split(), "--out", str(out)]
         assert run(command) == 0
         before = {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()}
         assert run(command) == 0  # resumes
         capsys.readouterr()
-        assert run([*command, *change.split()]) == 3
+        assert run([*command, *f"--{change}".split()]) == 3
         error = capsys.readouterr().err
-        assert f"{change.split()[0].removeprefix('--').replace('-', '_')} " in error
+        assert f"{change.split()[0].replace('-', '_')} " in error
         assert "was made with other settings" in error
         assert "choose another --out" in error
         assert {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()} == before
