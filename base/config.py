@@ -303,6 +303,7 @@ def _sections(config: Mapping[str, Any], errors: list[WebtextError], prefix: str
 
 def _converted(value: Any, type_: Any, place: str) -> Any:
     type_, words = choices(type_)
+    wrong = f"{place} = {shown(value, typed=False)}: expected"
     if "none" in words and (value is None or value == "none"):
         return None
     if isinstance(value, date) and type_ is str:
@@ -313,19 +314,17 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
         item_type = typing.get_args(type_)[0]
         if not isinstance(value, (list, tuple)):
             kind = {str: "strings", float: "numbers"}[item_type]
-            raise ConfigError(f"{place} = {shown(value, typed=False)}: expected a list of {kind}")
+            raise ConfigError(f"{wrong} a list of {kind}")
         return tuple(_converted(item, item_type, place) for item in value)
-    if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+    if type_ is float and type(value) is int and abs(value) < 2**63:
         return float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-        raise ConfigError(
-            f"{place} = {shown(value, typed=False)}: expected {' or '.join([names[type_], *map(repr, words)])}"
-        )
+        raise ConfigError(f"{wrong} {' or '.join([names[type_], *map(repr, words)])}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{place} = {shown(value, typed=False)}: expected a finite number", "use 'none' for no limit")
+        raise ConfigError(f"{wrong} {' or '.join(['a finite number', *map(repr, words)])}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{place} = {shown(value, typed=False)}: expected a whole number of at most 64 bits")
+        raise ConfigError(f"{wrong} a whole number of at most 64 bits")
     return value
 
 

@@ -69,10 +69,10 @@ def split_http(block: bytes) -> tuple[int, Headers, bytes] | None:
 def media_type(content_type: str) -> str:
     """Return the type that a Content-Type names, without parameters, in lower case; empty if it names none.
 
-    >>> media_type('Text/HTML ; charset="utf-8"'), media_type(" ;")
-    ('text/html', '')
+    >>> media_type('Text/HTML ; charset="utf-8"'), media_type("text/html charset=utf-8"), media_type(" ;")
+    ('text/html', 'text/html', '')
     """
-    return content_type.partition(";")[0].strip().lower()
+    return re.split(r"[;,\s]", content_type.lstrip(), maxsplit=1)[0].lower()
 
 
 def _fields(lines: list[str], *, folded: bool) -> Headers:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
+from webtext.base.web.http_head import media_type
 from webtext.clean.extract.charset import Undecodable, decode
 from webtext.clean.reasons import Dropped, Refused, TooMuch
 from webtext.clean.text.clean_text import clean_text
@@ -112,21 +113,19 @@ def prepare(settings: ExtractSettings) -> None:
 def body_kind(body: bytes, content_type: str) -> Kind | None:
     """Return whether a body is HTML, text or neither.
 
-    >>> body_kind(b"\\n<!doctype HTML><p>hi", ""), body_kind(b"# hi", "text/markdown"), body_kind(b"%PDF-", "text/html")
+    >>> body_kind(b"\\n<!doctype HTML><p>hi", ""), body_kind(b"hi", "text/plain charset=x"), body_kind(b"%PDF-", "text/html")
     ('html', 'text', None)
     """
-    media_type = content_type.partition(";")[0].strip().lower()
     if _BINARY_START.match(body):
         return None
-    if media_type in _HTML_TYPES:
+    stated = media_type(content_type)
+    if stated in _HTML_TYPES:
         return "html"
-    if media_type in _TEXT_TYPES:
+    if stated in _TEXT_TYPES:
         return None if _is_binary(body, content_type) else "text"
-    if not media_type or media_type in _GENERIC_TYPES.split():
-        before = _BEFORE_TAG.match(body)
-        if _HTML_TAG.match(body, before.end() if before else 0):
-            return "html"
-    return None
+    before = _BEFORE_TAG.match(body)
+    has_tag = _HTML_TAG.match(body, before.end() if before else 0)
+    return "html" if has_tag and stated in ("", *_GENERIC_TYPES.split()) else None
 
 
 def _is_binary(body: bytes, content_type: str) -> bool:

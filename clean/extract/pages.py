@@ -37,7 +37,7 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 14  # 14: charsets by resiliparse; 13: elements in their line, code and tables as browsers show them
+CODE_VERSION = 14  # 14: charsets by resiliparse, types before a blank; 13: elements in lines as browsers show them
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("htmldate", "lxml", "resiliparse", "py3langid")
 OK_STATUS = 200
