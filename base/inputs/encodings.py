@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import importlib.metadata
 import re
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ HEAD_BYTES, DETECTION_BYTES = 1 << 20, 16_384
 _BLOCK_BYTES = 1 << 16
 _INVALID = "\udcff"  # in place of what can't be decoded
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_OTHERS = "cp932 cp949 gb18030 big5hkscs euc_jp koi8_r iso8859_2 utf_16"
-_CODECS = [*(f"cp{number}" for number in range(1250, 1259)), *_OTHERS.split()]
+WESTERN = "cp1252"
+_WIDER = {"iso8859-1": WESTERN, "iso8859-9": "cp1254", "tis-620": "cp874", "shift_jis": "cp932", "big5": "big5hkscs"}
+"""An encoding that bytes look like -> the codec that covers it, too, and is more common."""
 
 
 def _invalid(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -39,16 +41,11 @@ def check_encoding(name: str) -> None:
 
 def versions_for(encoding: str) -> dict[str, str]:
     """Return the versions of the libraries that decode a file in this encoding, for a recipe."""
-    return {"charset-normalizer": importlib.metadata.version("charset-normalizer")} if encoding == AUTO else {}
+    return {"resiliparse": importlib.metadata.version("resiliparse")} if encoding == AUTO else {}
 
 
-def detected(stream: BinaryIO) -> str:
-    """Return the encoding of a text: UTF-8 if its first bytes beyond ASCII may be it, else what they look like.
-
-    Of windows-1252 and its siblings, charset-normalizer prefers now one, now another; the common one wins if no other
-    text is more coherent.
-    """
-    head = stream.read(HEAD_BYTES)
+def detected(head: bytes) -> str:
+    """Return the codec of a text by its first bytes beyond ASCII: UTF-8 if they may be it, else what they look like."""
     if 4 * head.count(0) > len(head):
         plain = "utf-16-le" if head[1::2].count(0) > head[::2].count(0) else "utf-16-be"
         return "utf-16" if head.startswith(_UTF_16) else plain
@@ -59,10 +56,11 @@ def detected(stream: BinaryIO) -> str:
         codecs.getincrementaldecoder(UTF_8)().decode(sample)
         return UTF_8
     except UnicodeDecodeError:
-        from charset_normalizer import from_bytes
-    matches = from_bytes(sample, cp_isolation=_CODECS)
-    best, western = matches.best(), next((each for each in matches if "cp1252" in each.could_be_from_charset), None)
-    return best.encoding if best and (western is None or western.coherence < best.coherence - 0.02) else "cp1252"
+        from resiliparse.parse.encoding import detect_encoding
+    found = detect_encoding(sample, html5_compatible=False, from_html_meta=False) or WESTERN
+    with contextlib.suppress(LookupError):
+        return codecs.lookup(_WIDER.get(found, found)).name
+    return WESTERN
 
 
 def in_utf8(stream: BinaryIO, encoding: str, *, is_text: bool) -> BinaryIO:

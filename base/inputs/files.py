@@ -25,7 +25,7 @@ from webtext.base.console import Console, counted
 from webtext.base.decompress import SUFFIXES as COMPRESSED
 from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
-from webtext.base.inputs.encodings import AUTO, UTF_8, check_encoding, detected, in_utf8
+from webtext.base.inputs.encodings import AUTO, HEAD_BYTES, UTF_8, check_encoding, detected, in_utf8
 from webtext.base.storage import Folder, file_sha256
 from webtext.base.workers.attempt import KILLED_WORKER
 
@@ -106,7 +106,7 @@ class InputFile:
                 stream, encoding = decompressed(file, self.name.lower()), self.encoding
                 if encoding == AUTO:
                     with self.folder.open(self.name) as again:
-                        encoding = detected(decompressed(again, self.name.lower()))
+                        encoding = detected(decompressed(again, self.name.lower()).read(HEAD_BYTES))
                 is_text = self.kind == TEXT
                 yield in_utf8(stream, encoding, is_text=is_text) if is_text or encoding != UTF_8 else stream
             except StreamBroken as error:

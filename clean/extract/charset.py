@@ -10,8 +10,9 @@ from __future__ import annotations
 import codecs
 import re
 
+from webtext.base.inputs.encodings import detected
+
 META_BYTES = 4096  # the standard looks at 1,024 bytes; pages put long comments and scripts before the tag
-DETECTION_BYTES = 16_384
 MAX_REPLACED_RATIO = 0.1  # above this share of undecodable characters, the body is not text
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -87,16 +88,9 @@ def _meta_codec(body: bytes) -> str | None:
 
 
 def _detected(body: bytes) -> str:
-    from resiliparse.parse.encoding import detect_encoding
-
     if 20 * body.count(0) > len(body):
         return "utf-16-le" if body[1::2].count(0) > body[::2].count(0) else "utf-16-be"
-    # Markup is ASCII in nearly every encoding and hides the differences, so sample around non-ASCII bytes.
-    sample = re.sub(rb"<[^<>]*>", b" ", body)
-    beyond_ascii = re.search(rb"[\x80-\xff]", sample)
-    start = max(0, beyond_ascii.start() - 256) if beyond_ascii else 0
-    found = detect_encoding(sample[start : start + DETECTION_BYTES], html5_compatible=False, from_html_meta=False)
-    return "cp949" if found == "cp949" else codec_of(found or "") or "windows-1252"
+    return detected(re.sub(rb"<[^<>]*>", b" ", body))  # markup is ASCII in nearly every encoding
 
 
 def _checked(text: str) -> str:

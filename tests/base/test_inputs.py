@@ -188,17 +188,18 @@ SENTENCES = {
     "windows-1252": f"{GREETING} Déjà vu.",
     "latin-1": "Die Größe der Tür überrascht die Mädchen, die schön grüßen.",
     "windows-1251": "Привет, мир! Это простой русский текст о жизни и смерти.",
+    "windows-1254": "Bu, yaşam hakkında basit bir Türkçe cümledir ve şöyle başlar.",
+    "windows-1255": "זהו משפט פשוט בעברית על החיים",
+    "cp874": "นี่คือประโยคภาษาไทยง่ายๆ เกี่ยวกับชีวิต",
     "shift_jis": "これは日本語の文章です。今日はいい天気ですね。",
-    "utf-16": "Seven plain words of English, nothing else.",
-    "utf-16-le": "Seven plain words of English, nothing else.",
+    **dict.fromkeys(("utf-16", "utf-16-le"), "Seven plain words of English, nothing else."),
     "utf-16-be": "Ātri: U+0100 ends in a byte 0, as other letters begin.",
     "utf-8": f"{GREETING} 東京",
 }
 
 
-@pytest.mark.parametrize("encoding", SENTENCES)
-def test_an_encoding_is_named_or_detected(tmp_path: Path, encoding: str) -> None:
-    sentence = SENTENCES[encoding]
+@pytest.mark.parametrize(("encoding", "sentence"), SENTENCES.items())
+def test_an_encoding_is_named_or_detected(tmp_path: Path, encoding: str, sentence: str) -> None:
     forms = {
         "a.txt": sentence,
         "b.csv.gz": f'text\n"{sentence}"\n',
@@ -208,9 +209,8 @@ def test_an_encoding_is_named_or_detected(tmp_path: Path, encoding: str) -> None
     for name, text in forms.items():
         (tmp_path / name).write_bytes(PACK[".gz" if name.endswith(".gz") else ""](text.encode(encoding)))
         file, *_ = files_of(str(tmp_path / name), "texts", DOCUMENT_SUFFIXES, encoding)
-        expected = text if name.endswith("txt") else sentence
-        assert list(records(file, ("text",), "text")) == [{"text": expected}]
-        assert list(records(replace(file, encoding="auto"), ("text",), "text")) == [{"text": expected}]
+        for each in (file, replace(file, encoding="auto")):
+            assert list(records(each, ("text",), "text")) == [{"text": text if name.endswith("txt") else sentence}]
 
 
 def test_what_is_not_text_in_its_encoding_is_refused(tmp_path: Path) -> None:
