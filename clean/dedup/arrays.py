@@ -34,9 +34,10 @@ def runs(keys: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 def repeated(keys: Iterable[Numbers]) -> tuple[Numbers, npt.NDArray[np.int64]]:
-    """Return the keys that occur more than once, ascending, and how often. Memory: 16 bytes per key."""
-    distinct, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *keys]), return_counts=True)
-    return distinct[counts > 1], counts[counts > 1]
+    """Return the keys that occur more than once, ascending, and how often. Memory: 32 bytes per key (`np.unique`: 41)."""
+    ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *keys]))
+    starts, sizes = runs(ordered)
+    return ordered[starts[sizes > 1]], sizes[sizes > 1]
 
 
 class Places:

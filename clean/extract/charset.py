@@ -83,8 +83,7 @@ def _header_codec(content_type: str) -> str | None:
 def _meta_codec(body: bytes) -> str | None:
     match = _META.search(body[:META_BYTES])
     codec = codec_of(match[1].decode("ascii", "replace")) if match else None
-    # if the tag can be found in the bytes, they are not UTF-16
-    return "utf-8" if codec and codec.startswith("utf-16") else codec
+    return "utf-8" if codec and codec.startswith("utf-16") else codec  # in UTF-16 the tag wouldn't have been found
 
 
 def _detected(body: bytes) -> str:

@@ -371,8 +371,8 @@ def windows(sums: Array, radius: int) -> tuple[Array, Array]:
 
 def _shifted(values: Array, by: int) -> Array:
     """Return the values of the blocks `by` places further on; zero outside the page."""
-    places = np.arange(len(values)) + by
-    return np.where((places >= 0) & (places < len(values)), values.take(places, mode="clip"), 0.0)
+    outside = np.zeros(abs(by))
+    return np.concatenate([outside, values, outside])[abs(by) + by :][: len(values)]
 
 
 def _sums(values: Array) -> Array:
