@@ -21,6 +21,7 @@ from webtext.train.mesh import MeshShape
 from webtext.train.model import cross_entropy
 from webtext.train.model.compilation import compile_model
 from webtext.train.model.precision import cast_parameters
+from webtext.train.offload import engine as offload
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.parallel.tensor_parallel import split_tensors
 from webtext.train.settings import TrainSettings
@@ -47,8 +48,7 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7, *, compiled: bool =
 
     Seven sequences identify them, because all other sizes are powers of two.
     """
-    config = settings.config(61)
-    model = GPT2(config)
+    model = GPT2(settings.config(61))
     model.activation_checkpointing = settings.machine.activation_checkpointing
     if compiled:
         compile_model(model)
@@ -167,8 +167,8 @@ def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(n
     moments = [moment for state in optimizer.state.values() for kind, moment in state.items() if kind != "step"]
     assert planned.optimizer == sum(moment.nbytes for moment in moments)
     assert planned.cast_parameters == sum(2 * p.numel() for p in model.parameters())
-    assert cross_entropy.LOGITS_PER_CHUNK == footprint.LOGITS_PER_CHUNK
-    assert cross_entropy.MOST_CHUNKS == footprint.MOST_CHUNKS
+    theirs = cross_entropy.LOGITS_PER_CHUNK, cross_entropy.MOST_CHUNKS, offload.INPUTS_PER_MICROBATCH
+    assert theirs == (footprint.LOGITS_PER_CHUNK, footprint.MOST_CHUNKS, footprint.INPUTS)
 
 
 def test_the_plan_is_smaller_with_checkpointing_and_larger_with_float32() -> None:

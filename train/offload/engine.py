@@ -97,7 +97,7 @@ class OffloadedEngine(Engine):
         return total_loss(self.offloaded, windows, batch_size, World(0, 1, self.device), rules=self.rules)
 
     def _on_gradients(self, layer: int, row: Tensor) -> None:
-        """Compute the norms of a layer's gradients, which are the same bits in all processes, and update.
+        """Compute the norms of a layer's gradients, and update.
 
         The device computes earlier layers meanwhile. A step that isn't finite ends a run that `updates_early`.
         """

@@ -1,10 +1,10 @@
 """An offloaded model on the host, and the rows that travel between it and the device.
 
 For each layer there are a row of parameters and one of gradients. They travel on a stream for each direction next to
-the one that computes. Copies and computing are ordered by events, one for each row, and nothing waits
-for all of a stream. On a CPU, whose streams do nothing (`torch.cpu`), a copy is made at once. Memory of the device
-belongs to the current stream. It needs no `record_stream`, which keeps freed blocks while the host runs ahead: the
-current stream waits for a copy's event before it drops or changes the source.
+the one that computes. Copies and computing are ordered by events, one for each row, and nothing waits for all of a
+stream. On a CPU, whose streams do nothing (`torch.cpu`), a copy is made at once. Memory of the device belongs to the
+current stream. It needs no `record_stream`, which keeps freed blocks while the host runs ahead: the current stream waits
+for a copy's event before it drops or changes the source.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class ParallelModel(Engine):
         super().update(optimizer, max_norm, norm.to(self._home), fault.to(self._home))
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the DTensor whose local shard is `tensor`; one without values is of a device's mesh, which Muon moves on."""
+        """Return the DTensor whose local shard is `tensor`, on a mesh of its device; a meta tensor's is the run's."""
         axis, shape = split_axis(name), self._shapes[name]
         return DTensor.from_local(
             tensor.detach(),

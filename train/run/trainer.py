@@ -54,11 +54,11 @@ def make_engine(
 ) -> Engine:
     """Return the engine for `model`, which gets its `values` there: this process trains all of it, or a part of it."""
     machine = settings.machine
-    if world.size == 1 and machine.offload:
-        from webtext.train.offload.engine import OffloadedEngine
-
-        return OffloadedEngine(model, settings, rules, world.device, dtype, values)
     if world.size == 1:
+        if machine.offload:
+            from webtext.train.offload.engine import OffloadedEngine
+
+            return OffloadedEngine(model, settings, rules, world.device, dtype, values)
         initialize(model.to_empty(device=world.device), values)
         return Engine(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
