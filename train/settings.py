@@ -256,25 +256,26 @@ class ScaleSettings(ExperimentSettings):
 def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:
     """Return the mesh of a run of `n_processes` processes.
 
-    ConfigError if the mesh doesn't divide the model or the batch, if a setting needs something that no process of the mesh has,
-    or if the mesh needs another number of processes.
+    ConfigError if the mesh doesn't divide the model or the batch, or needs another number of processes; or if one process is
+    to offload and to compile.
     """
-    shape = settings.machine.mesh_shape(n_processes)
+    machine, shape = settings.machine, settings.machine.mesh_shape(n_processes)
+    if machine.offload and machine.compile == "on" and shape.size == 1:
+        raise ConfigError("offload is on, but compile is 'on': one process can't have both", "leave one of them out")
     for name in ("n_head", "context", "padded_vocab_size"):
         if (value := getattr(config, name)) % shape.tp:
             raise ConfigError(f"tp={shape.tp} does not divide {name} = {value}", "choose a degree that does")
-    stages = n_stages(settings.machine.pipeline_schedule, shape.pp)
+    stages = n_stages(schedule := machine.pipeline_schedule, shape.pp)
     if config.n_layer < stages:
         raise ConfigError(
-            f"{config.n_layer} layers do not fill the {stages} pipeline stages of mesh '{shape}' with schedule "
-            f"'{settings.machine.pipeline_schedule}'",
+            f"{config.n_layer} layers do not fill the {stages} pipeline stages of mesh '{shape}' with schedule '{schedule}'",
             "choose a smaller pp",
         )
-    check_microbatches(settings.machine.pipeline_schedule, settings.accumulation(shape.n_data)[1], shape.pp)
+    check_microbatches(schedule, settings.accumulation(shape.n_data)[1], shape.pp)
     if shape.size != n_processes:
         are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"
         raise ConfigError(
-            f"mesh '{settings.machine.mesh}' needs {shape.size} processes, but there {are}",
+            f"mesh '{machine.mesh}' needs {shape.size} processes, but there {are}",
             f"start it by 'torchrun --nproc-per-node {shape.size} -m webtext.app.main train run ...'",
         )
     return shape

@@ -102,8 +102,7 @@ def test_a_layer_is_updated_before_the_step_ends_if_nothing_depends_on_the_compl
 
 def test_a_checkpoint_resumes_offloaded_or_plain(tokens: str, tmp_path: Path) -> None:
     train(tokens, tmp_path / "whole", replace(PLAIN, steps=9))
-    steps = ((3, PLAIN), (6, OFFLOADED), (9, PLAIN))
-    for stop, settings in steps:
+    for stop, settings in ((3, PLAIN), (6, OFFLOADED), (9, PLAIN)):
         train(tokens, tmp_path / "parts", changed(settings, steps=9, stop_at_step=stop))
     assert_same_runs(tmp_path / "parts", tmp_path / "whole")
 
@@ -115,19 +114,20 @@ def test_a_killed_run_resumes(tokens: str, tmp_path: Path) -> None:
     wait_until(lambda: list((tmp_path / "killed").glob("checkpoints/step-*")), child)
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
-    reached = int(max((tmp_path / "killed/checkpoints").glob("step-*")).name.removeprefix("step-"))
-    stop = reached + 3
+    stop = 3 + int(max((tmp_path / "killed/checkpoints").glob("step-*")).name.removeprefix("step-"))
     train(tokens, tmp_path / "killed", changed(settings, stop_at_step=stop))
     train(tokens, tmp_path / "whole", changed(settings, offload=False, stop_at_step=stop))
     assert_same_runs(tmp_path / "killed", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("mesh", ["dp=2", "fsdp=2,tp=2", "pp=2"])
-def test_processes_that_offload_have_shards(mesh: str) -> None:
-    with pytest.raises(ConfigError, match=f"offload is on, but mesh is '{mesh}'\nchoose mesh fsdp=N"):
-        changed(OFFLOADED, mesh=mesh)
-    assert changed(OFFLOADED, mesh="dp=2,fsdp=2").machine.mesh_shape(4).fsdp == 2
-    assert OFFLOADED.machine.mesh_shape(4).fsdp == 4
+def test_processes_that_offload_have_shards_and_one_is_not_compiled(tokens: str, tmp_path: Path) -> None:
+    for mesh in ("dp=2", "fsdp=2,tp=2", "pp=2"):
+        with pytest.raises(ConfigError, match=f"offload is on, but mesh is '{mesh}'\nchoose mesh fsdp=N"):
+            changed(OFFLOADED, mesh=mesh)
+    assert [changed(OFFLOADED, mesh=mesh).machine.mesh_shape(4).fsdp for mesh in ("dp=2,fsdp=2", None)] == [2, 4]
+    with pytest.raises(ConfigError, match="but compile is 'on': one process can't have both\nleave one of them out"):
+        train(tokens, tmp_path / "model", changed(OFFLOADED, compile="on"))
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_device_too_small_for_two_layers_is_an_error_with_a_remedy(

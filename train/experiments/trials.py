@@ -175,8 +175,8 @@ def run_trials(trials: Trials, label: str, run: Run, *, may_fail: bool = False) 
     `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out. SIGTERM
     or Ctrl-C raises Interrupted when all processes have ended. The same call resumes.
     """
-    finished = [finished_result(each.tokens, each.folder, each.settings) for each in trials]  # rejects another run's
-    waiting = [trial for trial, found in zip(trials, finished, strict=True) if found is None or trial.measure]
+    # `finished_result` rejects the folder of another run, before anything starts
+    waiting = [t for t in trials if finished_result(t.tokens, t.folder, t.settings) is None or t.measure]
     slots = slots_for(trials)  # of all, so a resumed run gets the same threads as before
     running: list[Child] = []
     failed: list[Trial] = []
@@ -268,7 +268,7 @@ def slots_for(trials: Trials) -> list[Mapping[str, str]]:
 
     There is one per GPU, or on a CPU one per core, fewer if OMP_NUM_THREADS gives each run several threads.
     """
-    gpus: list[str] = []
+    gpus = list[str]()
     if any(trial.settings.device != "cpu" for trial in trials):
         import torch
 
@@ -279,5 +279,5 @@ def slots_for(trials: Trials) -> list[Mapping[str, str]]:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     n_threads = int(asked) if asked.lstrip("0").isdecimal() else 0
     n = max(1, min(available_cores() // (n_threads or 1), len(trials)))
-    threads = str(n_threads or max(1, available_cores() // n))
+    threads = str(n_threads or available_cores() // n)
     return [{"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}] * n

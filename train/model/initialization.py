@@ -39,9 +39,8 @@ def drawn(config: GPT2Config, seed: int) -> Values:
             return tensor.zero_()
         generator = torch.Generator("cpu").manual_seed(int(sha256_json([seed, name])[:15], 16))
         std = POSITION_STD if name == POSITION_EMBEDDING else WEIGHT_STD
-        tensor.normal_(
-            std=std / math.sqrt(2 * config.n_layer) if name.endswith(_RESIDUAL) else std, generator=generator
-        )
+        std /= math.sqrt(2 * config.n_layer) if name.endswith(_RESIDUAL) else 1
+        tensor.normal_(std=std, generator=generator)
         if name == TOKEN_EMBEDDING:
             tensor[config.vocab_size :] = 0
         return tensor
