@@ -41,8 +41,6 @@ def records(
             yield record if isinstance(record, Refused) or file.kind == TEXT else _with_text(record, text)
     except BrokenFile as error:
         yield Refused(error.reason, error.lines[0])
-    except csv.Error as error:
-        yield Refused("not_csv", f"the names of its columns: {error}")
 
 
 def _records(
@@ -69,13 +67,13 @@ def _records(
 
 def _with_text(record: dict[str, Any], field: str) -> dict[str, Any] | Refused:
     text = record.get(field)
+    if isinstance(text, bytes):
+        text = _decoded(text)
     if isinstance(text, str):
         return {**record, field: text.replace("\r\n", "\n")}
-    if not isinstance(text, bytes):
-        absent = f"no field '{field}' among {', '.join(record)[:200]}"
-        return Refused("no_text", f"{field} is {type(text).__name__}" if field in record else absent)
-    decoded = _decoded(text)
-    return decoded if isinstance(decoded, Refused) else _with_text({**record, field: decoded}, field)
+    absent = f"no field '{field}' among {', '.join(record)[:200]}"
+    reason = Refused("no_text", f"{field} is {type(text).__name__}" if field in record else absent)
+    return text if isinstance(text, Refused) else reason
 
 
 def objects(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
@@ -157,20 +155,22 @@ def _checked(value: Any, source: str) -> dict[str, Any] | Refused:
 
 def _rows(stream: BinaryIO, file: InputFile, fields: Sequence[str], text: str) -> Iterator[dict[str, Any] | Refused]:
     """Yield the rows of CSV (RFC 4180); an empty value other than the text is absent."""
-    csv.field_size_limit(MAX_TEXT_BYTES)
     rows = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline=""))
-    if not (names := next(filter(None, rows), [])):  # the first line that isn't blank
-        return
-    file.check_column(text, names)
+    names: list[str] = []  # the first row that isn't blank
     while True:
+        limit = csv.field_size_limit(MAX_TEXT_BYTES)  # one for all readers of the process
         try:
             row = next(rows, None)
         except csv.Error as error:
-            yield Refused("not_csv", str(error))
-            continue
+            yield Refused("not_csv", str(error) if names else f"the names of its columns: {error}")
+            row = [] if names else None
+        finally:
+            csv.field_size_limit(limit)
         if row is None:
             return
-        if any(map(_INVALID.search, row)):
+        if row and not names:
+            file.check_column(text, names := row)
+        elif any(map(_INVALID.search, row)):
             yield Refused("not_utf8", f"an invalid byte before line {rows.line_num + 1}")
         elif row and len(row) != len(names):
             yield Refused("not_csv", f"{len(row)} values for {len(names)} columns before line {rows.line_num + 1}")

@@ -38,7 +38,6 @@ URL, SCORE, CREATED = COLUMNS = ("url", "score", "created")
 SOURCE = "list"
 CHECKED_ROWS = 1000
 """Rows of JSON lines in which a column must occur."""
-MAX_FIELD_CHARACTERS = 128 << 10
 _CSV_LINE = re.compile(rb"[^\r\n]*(?:\r\n?|\n)")
 
 Row = tuple[int, Mapping[str, Any]]  # position, values by the names of COLUMNS
@@ -120,7 +119,6 @@ class CsvFile(RowSource):
 
 def _csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
     """Yield (position of the first line, fields) for each row, or Unreadable in place of one that cannot be read."""
-    csv.field_size_limit(MAX_FIELD_CHARACTERS)  # of this process, in which a reader of texts may have raised it
     lines = _TextLines(file)
     texts = iter(lines)
     first = next(texts, "")
