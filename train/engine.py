@@ -25,8 +25,6 @@ class Engine:
 
     data_rank, n_data = 0, 1
     """Which of the shares of a batch this process reads, and their number. Processes sharing a model read the same one."""
-    updates_early = False
-    """Whether `forward_backward` updates each parameter once its gradient is complete, and `update` does nothing."""
 
     def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.rules, self.device, self.dtype = model, rules, device, dtype

@@ -14,8 +14,8 @@ fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 
 tp    divides matrices, and activations except the gathered inputs of query, key and value and of the feed-forward
       layer (Korthikanti et al. 2022, section 4.2.2; they send those twice instead of keeping them)
 
-Offloaded, parameters and moments are on the host. One process needs two layers of the others and of activations on its
-device, and uses more if there is more (`offload/engine.py`); shards have their sums of gradients there too.
+Offloaded, parameters and moments are on the host. One process has two layers of the others on its device, and the
+activations of as many microbatches as fit (`offload/engine.py`), but one at least; shards have their sums of gradients too.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ Memory and the order of copies are those of a simulated device, numbers those of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,13 +62,11 @@ def offload(
     device: torch.device = CPU,
     *,
     dtype: torch.dtype,
-    window: int = 2,
     group: int = 1,
     rules: WindowRules = WindowRules(),  # noqa: B008 - it is frozen
     streams: SimulatedDevice | None = None,
 ) -> OffloadedModel:
     offloaded = OffloadedModel(model, Link(device, streams), dtype, rules)
-    offloaded.resize_window(window)
     offloaded.group = group
     return offloaded
 
@@ -78,13 +75,12 @@ def train_offloaded(
     model: GPT2,
     steps: int,
     *,
-    window: int = 2,
     group: int = 4,
     n: int = 4,
     dtype: torch.dtype | None = None,
 ) -> list[float]:
     dtype = dtype or next(model.parameters()).dtype
-    offloaded = offload(model, dtype=dtype, window=window, group=group)
+    offloaded = offload(model, dtype=dtype, group=group)
     ends = [p for name, p in model.named_parameters() if not name.startswith("blocks.")]
     optimizers = {ENDS: adamw(ends)} | {i: adamw(list(block.parameters())) for i, block in enumerate(model.blocks)}
     losses = []
@@ -95,13 +91,11 @@ def train_offloaded(
     return losses
 
 
-@pytest.mark.parametrize(
-    ("window", "group"), [(2, 3), (9, 4), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((2, 1), (3, 4)))]
-)
-def test_losses_and_parameters_are_those_of_the_complete_model(window: int, group: int) -> None:
+@pytest.mark.parametrize("group", [3, 4, pytest.param(1, marks=pytest.mark.slow)])
+def test_losses_and_parameters_are_those_of_the_complete_model(group: int) -> None:
     whole, moved = made_model(5), made_model(5)
     expected = train_whole(whole, 4)
-    losses = train_offloaded(moved, 4, window=window, group=group)
+    losses = train_offloaded(moved, 4, group=group)
     assert losses == pytest.approx(expected, rel=1e-12)
     for (name, ours), theirs in zip(moved.named_parameters(), whole.parameters(), strict=True):
         if not name.endswith("key.bias"):  # its gradient is only rounding, which AdamW turns into steps
@@ -149,7 +143,7 @@ def test_likelihoods_are_the_complete_models_to_the_bit() -> None:
     tokens_bt = torch.cat(batches(0))
     documents_bt = documents_of(tokens_bt[:, :-1], EOT)
     expected = model.log_likelihood(tokens_bt), model.log_likelihood(tokens_bt, documents_bt, last=3)
-    offloaded = offload(model, dtype=torch.float32, window=2)
+    offloaded = offload(model, dtype=torch.float32)
     assert torch.equal(offloaded.log_likelihood(tokens_bt), expected[0])
     assert torch.equal(offloaded.log_likelihood(tokens_bt, documents_bt, last=3), expected[1])
 
@@ -193,12 +187,10 @@ def two_steps(offloaded: OffloadedModel, n: int) -> None:
     offloaded.forward_backward(on_device(n))
 
 
-@pytest.mark.parametrize(
-    ("window", "group"), [(2, 2), *(pytest.param(*s, marks=pytest.mark.slow) for s in ((3, 1), (2, 3)))]
-)
+@pytest.mark.parametrize("group", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_no_memory_is_used_before_what_wrote_or_read_it_is_over(window: int, group: int, dtype: torch.dtype) -> None:
-    with simulated(3, dtype=dtype, window=window, group=group) as (device, offloaded):
+def test_no_memory_is_used_before_what_wrote_or_read_it_is_over(group: int, dtype: torch.dtype) -> None:
+    with simulated(3, dtype=dtype, group=group) as (device, offloaded):
         two_steps(offloaded, 3)
     assert device.races == []
     assert device.n_waits == 0  # only the thread waits for the device
@@ -265,7 +257,7 @@ def test_a_layer_is_loaded_while_the_one_before_is_computed() -> None:
 def test_a_step_loads_a_layer_twice_and_moves_its_gradients_once(dtype: torch.dtype) -> None:
     """All in the dtype that is computed in."""
     n_layer, n = 4, 3
-    with simulated(n_layer, dtype=dtype, group=n, window=2) as (device, offloaded):
+    with simulated(n_layer, dtype=dtype, group=n) as (device, offloaded):
         offloaded.forward_backward(on_device(n))
         sizes = {way: sum(c.n_bytes for c in device.copies if c.way == way) for way in ("load", "store")}
         layer, ends = (rows.copies[0].nbytes for rows in (offloaded.layers, offloaded.ends))
@@ -303,12 +295,6 @@ def test_a_plan_has_the_memory_of_a_step_in_a_window_of_two_layers(dtype: str) -
     )
 
 
-def test_one_more_layer_in_the_window_takes_one_more_layer_of_the_device() -> None:
-    """So the device has only the window of layers' parameters, which is two at least."""
-    layer_bytes = 4 * sum(math.ceil(p.numel() / 128) * 128 for p in made_model(1).blocks[0].parameters())
-    assert [peak(4, window=window) - peak(4) for window in (3, 4)] == [layer_bytes, 2 * layer_bytes]
-
-
 def test_a_device_of_that_size_is_enough_and_the_plain_run_fails_in_it() -> None:
     enough = peak(4)
     with simulated(4, enough) as (_, offloaded):
@@ -321,16 +307,16 @@ def test_a_device_of_that_size_is_enough_and_the_plain_run_fails_in_it() -> None
 
 
 @pytest.mark.slow
-def test_group_and_window_are_fitted_to_the_device() -> None:
-    """As many more microbatches as fit use the memory that one leaves free, and the window uses the rest."""
+def test_the_group_is_fitted_to_the_device() -> None:
+    """As many more microbatches as fit use the memory that one leaves free."""
     found = []
-    needed, layer_bytes = peak(6, 8), peak(6, window=3) - peak(6)
-    for n_layers_more in (0, 1, 20):
-        with simulated(6, needed + n_layers_more * layer_bytes + A_FEW_LOSSES) as (device, offloaded):
+    needed, of_three = peak(6, 8), peak(6, 8, group=3)
+    for capacity in (needed, of_three, 2 * of_three):
+        with simulated(6, capacity + A_FEW_LOSSES) as (device, offloaded):
             tokens = on_device(8)
             fit(offloaded, tokens[0], 8, device.capacity, lambda device=device: device.peak_bytes)
             offloaded.forward_backward(tokens)  # which fits
-        found.append((offloaded.group, offloaded.window.size))
-    assert found == [(1, 2), (4, 2), (8, 6)]
+        found.append(offloaded.group)
+    assert found == [1, 3, 8]
     with pytest.raises(torch.OutOfMemoryError), simulated(6, peak(6) - A_FEW_LOSSES) as (device, offloaded):
         fit(offloaded, on_device(1)[0], 8, device.capacity, lambda: device.peak_bytes)

@@ -18,8 +18,6 @@ from small_runs import small, timeless, train, wait_until
 
 from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError, MachineError
-from webtext.train.checkpoint.saver import CheckpointSaver
-from webtext.train.offload.engine import OffloadedEngine
 from webtext.train.offload.offloaded import OffloadedModel
 
 PLAIN = small(
@@ -69,35 +67,6 @@ def test_an_offloaded_run_is_the_plain_run(
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     if "spike_sigmas" in changes:
         assert any("skipped" in row for row in timeless(tmp_path / "host"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "early"),
-    [({"max_grad_norm": None}, True), ({}, False), ({"max_grad_norm": None, "spike_sigmas": 6.0}, False)],
-    ids=["no clipping", "clipping", "skipping"],
-)
-def test_a_layer_is_updated_before_the_step_ends_if_nothing_depends_on_the_complete_gradient(
-    tokens: str, tmp_path: Path, changes: dict[str, Any], early: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[int | str] = []
-    step, compute = OffloadedEngine._step, OffloadedModel.forward_backward
-
-    def logged_step(self: OffloadedEngine, layer: int, *how: Any) -> None:
-        order.append(layer)
-        step(self, layer, *how)
-
-    def logged_compute(self: OffloadedModel, batches: Any) -> torch.Tensor:
-        loss = compute(self, batches)
-        order.append("gradients")
-        return loss
-
-    monkeypatch.setattr(CheckpointSaver, "wait_until_staged", lambda saver: order.append("may change"))
-    monkeypatch.setattr(OffloadedEngine, "_step", logged_step)
-    monkeypatch.setattr(OffloadedModel, "forward_backward", logged_compute)
-    train(tokens, tmp_path / "model", changed(OFFLOADED, **changes, steps=2, warmup_steps=1))
-    updated = ["may change", 2, 1, 0, -1, "gradients"]
-    one = updated if early else ["gradients", "may change", -1, 0, 1, 2]
-    assert order == one * 2
 
 
 def test_a_checkpoint_resumes_offloaded_or_plain(tokens: str, tmp_path: Path) -> None:

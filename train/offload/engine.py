@@ -54,9 +54,6 @@ class OffloadedEngine(Engine):
             capacity = int(USED_RATIO * allowed * torch.cuda.get_device_properties(self.device).total_memory)
             fit(self.offloaded, tokens_bt, n, capacity, lambda: torch.cuda.max_memory_reserved(self.device))
         self._norms: dict[str, Tensor] = {}
-        self.updates_early = (  # if nothing depends on the complete gradient
-            settings.optimizer.max_grad_norm is None and settings.optimizer.spike_sigmas is None
-        )
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Compute groups of microbatches layer after layer, waiting for a layer's update if it is still in progress."""
@@ -80,9 +77,8 @@ class OffloadedEngine(Engine):
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
         """Update on the host, layer by layer, while the next step's first layers are computed."""
         assert optimizer is self._optimizer
-        if not self.updates_early:
-            reading = Reading(torch.stack([norm, fault]))  # which the thread waits for
-            self.offloaded.update(lambda layer: self._step(layer, max_norm, *map(torch.tensor, reading.read())))
+        reading = Reading(torch.stack([norm, fault]))  # which the thread waits for
+        self.offloaded.update(lambda layer: self._step(layer, max_norm, *map(torch.tensor, reading.read())))
 
     def parameters_changed(self) -> None:
         self.offloaded.wait()
@@ -97,17 +93,12 @@ class OffloadedEngine(Engine):
         return total_loss(self.offloaded, windows, batch_size, World(0, 1, self.device), rules=self.rules)
 
     def _on_gradients(self, layer: int, row: Tensor) -> None:
-        """Compute the norms of a layer's gradients, and update.
-
-        The device computes earlier layers meanwhile. A step that isn't finite ends a run that `updates_early`.
-        """
+        """Compute the norms of a layer's gradients, while the device computes earlier layers."""
         if self.rules.pads:
             row.mul_(1 / self._share.read()[0])
         for name, parameter in self.parameters.items():
             if layer_of(name) == layer and parameter.grad is not None:
                 self._norms[name] = torch.linalg.vector_norm(parameter.grad)
-        if self.updates_early:
-            self._step(layer, None, *torch.zeros(2))
 
     def _step(self, layer: int, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
         update(self._optimizer.of_layer[layer], norm, max_norm, fault)
@@ -115,22 +106,16 @@ class OffloadedEngine(Engine):
 
 
 def fit(model: OffloadedModel, tokens_bt: torch.Tensor, n: int, capacity: int, peak_bytes: Callable[[], int]) -> None:
-    """Set `model.group` and its window so that n microbatches like `tokens_bt`, [b, t + 1], fit into `capacity` bytes.
+    """Set `model.group` so that n microbatches like `tokens_bt`, [b, t + 1], fit into `capacity` bytes.
 
-    More microbatches come first, because a layer that is loaded serves all of a group. The window gets the rest: layers
-    that are still loaded where a step turns back need no second load. A trial step, which sets gradients, measures the
-    memory of one microbatch and two layers. Raises torch.OutOfMemoryError if these don't fit.
+    A layer that is loaded serves all of a group. A trial step, which sets gradients, measures the memory of one microbatch.
+    Raises torch.OutOfMemoryError if that doesn't fit.
     """
     model.group = 1
-    model.resize_window(2)
     model.forward_backward([tokens_bt] * min(2, n))  # the second arrives while gradients leave
-    free = max(0, capacity - peak_bytes())
-    n_inputs = tokens_bt[:, 1:].numel() * model.model.config.n_embd
-    more = INPUTS_PER_MICROBATCH * n_inputs * model.dtype.itemsize
-    most = min(n, 1 + free // more)
+    more = INPUTS_PER_MICROBATCH * tokens_bt[:, 1:].numel() * model.model.config.n_embd * model.dtype.itemsize
+    most = min(n, 1 + max(0, capacity - peak_bytes()) // more)
     model.group = math.ceil(n / math.ceil(n / most))
-    free -= (model.group - 1) * more
-    model.resize_window(2 + free // model.layers.copies[0].nbytes)
 
 
 def layer_of(name: str) -> int:

@@ -116,28 +116,27 @@ class _Parameters:
 
 
 class MovingWindow:
-    """The parameters of `size` layers on the device. A layer is loaded after `updated` has returned for it.
+    """The parameters of two layers on the device. A layer is loaded after `updated` has returned for it.
 
-    Layer i always takes row i % size: a step goes up through the layers and down again, so the rows of the last `size`
-    layers are still there when it turns back, and the row that a load fills is the one that was used longest ago.
+    Layer i always takes row i % 2: a step goes up through the layers and down again, so the last two are still there when
+    it turns back, and the row that a load fills is the one that was used longer ago.
     """
 
-    def __init__(self, layers: HostLayers, link: Link, size: int, updated: Callable[[int], None]) -> None:
-        self.size, self._layers, self._link, self._updated = min(size, layers.n_layers), layers, link, updated
-        self._rows: list[_Parameters] = []
+    def __init__(self, layers: HostLayers, link: Link, updated: Callable[[int], None]) -> None:
+        self._layers, self._link, self._updated = layers, link, updated
+        # a tensor each: for autograd, a copy into one row would change the other
+        rows = [link.empty((layers.n_elements,), layers.copies.dtype) for _ in range(2)]
+        self._rows = [_Parameters(row, link.now(), link.now()) for row in rows]
 
     def begin(self) -> None:
         """Drop loaded layers, which the host may have changed, and load the first one."""
-        while len(self._rows) < self.size:  # a tensor each: for autograd, a copy into one row would change the others
-            row = self._link.empty((self._layers.n_elements,), self._layers.copies.dtype)
-            self._rows.append(_Parameters(row, self._link.now(), self._link.now()))
         for loaded in self._rows:
             loaded.layer = -1
         self.ask_for(0)
 
     def ask_for(self, layer: int) -> None:
         """Start loading a layer's parameters, unless there is no such layer or it is loaded already."""
-        row = self._rows[layer % self.size]
+        row = self._rows[layer % 2]
         if 0 <= layer < self._layers.n_layers and row.layer != layer:
             self._updated(layer)
             row.arrived = self._link.load(row.values, self._layers.copies[layer], row.free)
@@ -146,7 +145,7 @@ class MovingWindow:
     @contextlib.contextmanager
     def parameters(self, layer: int) -> Iterator[dict[str, Tensor]]:
         """Return a layer's parameters by name, for the computing that is queued in this context."""
-        row = self._rows[layer % self.size]
+        row = self._rows[layer % 2]
         assert row.layer == layer
         row.arrived.wait()
         yield self._layers.views(row.values.detach())

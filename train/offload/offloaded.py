@@ -1,6 +1,6 @@
 """A training step with only a moving window of layers on the device (STRONGHOLD, Sun et al. 2022).
 
-    host: parameters, gradients, moments, each layer's inputs     device: parameters of `window` layers
+    host: parameters, gradients, moments, each layer's inputs     device: parameters of two layers
                  ── load, one layer ahead ──►
                  ◄── store gradients and each layer's inputs ──
 
@@ -58,7 +58,7 @@ class OffloadedModel:
         self._gradients = GradientRows(self.layers, link, dtype, n_rows=2)
         self._ends_gradients = GradientRows(self.ends, link, dtype, n_rows=1)
         self._updates: dict[int, Future[None]] = {}
-        self.resize_window(2)
+        self._window = MovingWindow(self.layers, link, self.wait)
         self._inputs = torch.empty(0)
 
     def forward_backward(self, batches: Sequence[Tensor]) -> Tensor:
@@ -79,9 +79,9 @@ class OffloadedModel:
         ends = self._begin()
         x_btc = functional_call(self._ends, ends, (self._ends.embed, tokens_bt[:, :-1]))
         for layer in range(self.layers.n_layers):
-            with self.window.parameters(layer) as parameters:
+            with self._window.parameters(layer) as parameters:
                 x_btc = self._layer(parameters, x_btc, documents_bt)
-            self.window.ask_for(layer + 1)
+            self._window.ask_for(layer + 1)
         targets_bt = tokens_bt[:, 1:] if last is None else tokens_bt[:, -last:]
         return -cast(Tensor, functional_call(self._ends, ends, (self._ends.token_losses, x_btc, targets_bt)))
 
@@ -98,10 +98,6 @@ class OffloadedModel:
     def refresh(self, layer: int) -> None:
         """Use parameters of a layer, or of the ends, that were changed on the host."""
         (self.ends if layer == ENDS else self.layers).refresh(layer)
-
-    def resize_window(self, size: int) -> None:
-        """Set the window to `size` layers from the next step on."""
-        self.window = MovingWindow(self.layers, self._link, size, self.wait)
 
     def _sweep(self, batches: Sequence[Tensor], n_all: int, *, adds: bool, ends: bool) -> list[Tensor]:
         """Run a group of microbatches forward and backward through all layers; return their parts of the mean loss."""
@@ -133,14 +129,14 @@ class OffloadedModel:
         with torch.no_grad():
             x = [functional_call(self._ends, ends, (self._ends.embed, tokens_bt)) for tokens_bt in inputs_bt]
         for layer in range(self.layers.n_layers):
-            with self.window.parameters(layer) as parameters, torch.no_grad():
+            with self._window.parameters(layer) as parameters, torch.no_grad():
                 for i, x_btc in enumerate(x):
                     leaving.append((self._link.store(self._inputs[layer, i], x_btc), x_btc))
                     x[i] = self._layer(parameters, x_btc, self.rules.documents(inputs_bt[i]))
                     if len(leaving) > len(x):
                         leaving[0][0].wait()
                         leaving.popleft()  # after the wait, because its memory is used again
-            self.window.ask_for(layer + 1)
+            self._window.ask_for(layer + 1)
         for event, _ in leaving:
             event.wait()
         return x
@@ -150,14 +146,14 @@ class OffloadedModel:
         coming = self._load_inputs(self.layers.n_layers - 1, slopes)
         for layer in reversed(range(self.layers.n_layers)):
             inputs, coming = coming, self._load_inputs(layer - 1, slopes)
-            with self.window.parameters(layer) as views:
+            with self._window.parameters(layer) as views:
                 parameters = {name: view.requires_grad_() for name, view in views.items()}
                 sums = self._gradients.begin()
                 for i, (event, x_btc) in enumerate(inputs):
                     event.wait()
                     y_btc = self._layer(parameters, x_btc.requires_grad_(), self.rules.documents(inputs_bt[i]))
                     slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
-            self.window.ask_for(layer - 1)
+            self._window.ask_for(layer - 1)
             self._gradients.send(layer, **how)
 
     def _layer(self, parameters: dict[str, Tensor], x_btc: Tensor, documents_bt: Tensor | None) -> Tensor:
@@ -170,7 +166,7 @@ class OffloadedModel:
         self.wait(ENDS)
         row = self._link.empty((self.ends.n_elements,), self.dtype)
         arrived = self._link.load(row, self.ends.copies[ENDS], self._link.now())
-        self.window.begin()
+        self._window.begin()
         arrived.wait()
         return self.ends.views(row)
 

@@ -193,16 +193,14 @@ class Trainer:
 
         On a GPU nothing here waits for it.
         """
-        if self.engine.updates_early:
-            self._allow_update()
         n, device = self.settings.accumulation(self.engine.n_data)[1], self.world.device
         microbatches = (next(self._next_batches).to(device, non_blocking=True) for _ in range(n))
         mean = self.engine.forward_backward(microbatches, n)
         norm = self.engine.gradient_norm()
         asked = self.world.sum(torch.full_like(mean, self._asks()))
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
-        if not self.engine.updates_early:
-            self._allow_update()
+        self.saver.wait_until_staged()  # the parameters change now
+        set_learning_rate(self.optimizer, learning_rate(self.settings, self.step))
         self.engine.update(self.optimizer, self.settings.optimizer.max_grad_norm, norm, fault)
         self.step += 1
         return self.step, Reading(torch.stack([mean, norm, asked]))
@@ -211,11 +209,6 @@ class Trainer:
         """Return 1 if this process was asked to end or can't save, and a half if it is process 0 and a save is due."""
         is_late = time.perf_counter() - self._saved_at >= 60 * CHECKPOINT_MINUTES
         return float(self._termination.asked or self.saver.failed) + (0.5 if is_late and self.world.is_main else 0)
-
-    def _allow_update(self) -> None:
-        """Prepare for a change of the parameters: the last save has its copies, and the optimizer its rate."""
-        self.saver.wait_until_staged()
-        set_learning_rate(self.optimizer, learning_rate(self.settings, self.step))
 
     def _settle(self, queued: tuple[int, Reading], progress: Progress) -> None:
         """Read the result of an update, judge it and record it."""
