@@ -211,7 +211,7 @@ class TrainSettings(Checked):
             choices = [f"batch_size = {size}" for size in (smaller, smaller + step) if size]
             choices += [f"microbatch_size = {size}" for size in divisors]
             raise ConfigError(
-                f"batch_size {self.batch_size} does not divide into {n_data} processes x microbatches of {microbatch}",
+                f"batch_size {self.batch_size} is not a multiple of {n_data} x {microbatch} (data ranks x microbatch_size)",
                 f"choose {' or '.join(choices)}",
             )
         return microbatch, share // microbatch

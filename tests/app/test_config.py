@@ -79,7 +79,7 @@ def test_all_that_later_stages_would_reject_is_told_at_once_before_the_first(
         "set --contact to an e-mail address or a URL, which is sent in the User-Agent",
         "weights has several values, but a build has one token set; leave out weights",
         f"the weight 'books=2' doesn't match any input; known: {out}/corpus",
-        "batch_size 500 does not divide into 1 processes x microbatches of 8; "
+        "batch_size 500 is not a multiple of 1 x 8 (data ranks x microbatch_size); "
         "choose batch_size = 496 or batch_size = 504 or microbatch_size = 5",
     ]
     assert [line.strip() for line in lines] == (expected if verb == "pretrain" else expected[:-1])

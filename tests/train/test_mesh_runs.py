@@ -133,7 +133,7 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
         ({"mesh": "tp=3"}, "tp=3 does not divide n_head = 2"),
         ({"mesh": "pp=8"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=8' with schedule '1f1b'"),
         ({"mesh": "pp=4", "pipeline_schedule": "interleaved"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=4'"),
-        ({"mesh": "dp=3"}, "batch_size 8 does not divide into 3 processes x microbatches of 2"),
+        ({"mesh": "dp=3"}, "batch_size 8 is not a multiple of 3 x 2 "),
         ({"mesh": "pp=4", "microbatch_size": 4}, "2 microbatches per step do not fill 4 pipeline stages of schedule '1f1b'"),
         ({"mesh": "pp=2"}, "mesh 'pp=2' needs 2 processes, but there is 1 process"),
     ],

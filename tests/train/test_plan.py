@@ -43,7 +43,7 @@ def test_a_mesh_that_is_set_is_planned() -> None:
 
 
 def test_a_batch_that_does_not_divide_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="does not divide into 3 processes"):
+    with pytest.raises(ConfigError, match="is not a multiple of 3 x"):
         plan_training(TrainSettings(), processes=3)
 
 

@@ -126,4 +126,4 @@ def test_the_slurm_file_starts_torchrun_with_a_log_for_each_rank(trains: bool, t
     assert len(rows(tmp_path / "model")) == 3 + 2
     logs = {path.parent.name: path.read_text() for path in (tmp_path / "logs").rglob("stderr.log")}
     assert sorted(logs) == ["0", "1"]
-    assert "processes: 2" in logs["0"]
+    assert "on cpu, dp=2" in logs["0"]

@@ -42,7 +42,7 @@ def test_the_default_step_is_half_a_million_tokens_on_any_number_of_processes() 
     assert settings.batch_size * settings.context == 524_288
     assert [settings.accumulation(n) for n in (1, 8, 64)] == [(8, 64), (8, 8), (8, 1)]
     assert settings.accumulation(128) == (4, 1)
-    with pytest.raises(ConfigError, match="does not divide into 3 processes"):
+    with pytest.raises(ConfigError, match="is not a multiple of 3 x"):
         settings.accumulation(3)
 
 

@@ -256,7 +256,7 @@ class Trainer:
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {settings.steps:,} steps, {settings.total_tokens:,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
-            f"{where['device']}, processes: {self.world.size} ({where['mesh']})"
+            f"{where['device']}, {where['mesh']}"
         )
 
 
