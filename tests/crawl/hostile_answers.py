@@ -123,6 +123,10 @@ async def close_after_headers(writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + b"Content-Length: 1000\r\n\r\n")
 
 
+async def short_chunk(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n6\r\n<html>\r\n9\r\n<p>")
+
+
 async def short_body(writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + b"Content-Length: 1000\r\n\r\nabc")
 

@@ -198,7 +198,8 @@ def test_a_body_below_the_minimum_rate_ends_before_the_deadline(outcomes: Any, m
 
 
 def test_broken_connections_are_counted_as_failed(outcomes: Any) -> None:
-    rows = outcomes({"after the headers": hostile.close_after_headers, "reset in the body": hostile.reset})
+    plan = {"after the headers": hostile.close_after_headers, "in a chunk": hostile.short_chunk}
+    rows = outcomes(plan | {"reset in the body": hostile.reset})
     assert {row["reason"] for row in rows.values()} == {"connection_failed"}
     assert all(row["cause"] for row in rows.values())
 

@@ -56,7 +56,7 @@ def failure_of(error: Exception) -> FetchFailed:
         return FetchFailed("timed_out", cause)
     if isinstance(error, aiohttp.ClientConnectorError):
         return NotConnected("connection_failed", cause)
-    cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.ContentLengthError)
+    cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.PayloadEncodingError)  # of a length, or of chunks
     if cut_short or isinstance(error, (aiohttp.ClientConnectionError, OSError)):
         return FetchFailed("connection_failed", cause)
     message = str(getattr(error, "message", ""))
