@@ -64,7 +64,7 @@ class Folder:
         return Folder(self.location(name))
 
     def location(self, name: str = "") -> str:
-        return f"{self.url}/{name}" if name else self.url
+        return f"{self.url.rstrip('/')}/{name}" if name else self.url
 
     def local_path(self, name: str = "") -> Path:
         """Return the path of `name` on this machine; raises InputError if the folder is remote."""
