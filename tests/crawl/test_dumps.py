@@ -242,12 +242,12 @@ def test_paths_are_reddits_own_pages() -> None:
     assert parse(url="//example.com/").url == "//example.com/"
 
 
-def test_half_an_emoji_in_a_title_does_not_lose_the_post() -> None:
+def test_half_an_emoji_neither_loses_the_post_nor_begins_the_query_of_its_url() -> None:
     line = (
-        b'{"id":"88","title":"\\ud83d","url":"http://a.com/\\ud83d","subreddit":"x\\ude00","score":3,"created_utc":1}'
+        b'{"id":"88","title":"\\ud83d","url":"http://a.com/\\ud83dx","subreddit":"x\\ude00","score":3,"created_utc":1}'
     )
     post = only(line)
-    assert (post.url, post.subreddit, post.score) == ("http://a.com/?", "x?", 3)
+    assert (post.url, post.subreddit, post.score) == ("http://a.com/\ufffdx", "x\ufffd", 3)
 
 
 @pytest.mark.parametrize(

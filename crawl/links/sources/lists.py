@@ -266,7 +266,7 @@ def _submission(row: Mapping[str, Any], position: int, defaults: Defaults) -> Su
     score, created, url = _number(row.get(SCORE), SCORE), _moment(row.get(CREATED)), row.get(URL)
     if not isinstance(url, str | None):
         raise msgspec.ValidationError(f"{URL} is {shown(url, typed=False)}, not text")
-    url = (url or "").strip().encode("utf-8", "replace").decode()
+    url = (url or "").strip()
     return Submission(
         source=SOURCE,
         post_id=f"{defaults.file}:{position}",

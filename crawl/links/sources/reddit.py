@@ -237,7 +237,8 @@ def _on_site(url: str) -> str:
 
 
 def _encodable(value: Any) -> Any:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    """Return the value with U+FFFD for each lone surrogate, as browsers read it: a '?' would begin a URL's query."""
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
 
 
 def unescaped(text: str) -> str:
