@@ -56,7 +56,7 @@ class ArchivedRecord:
         if (original.url, original.captured) != (theirs.url, theirs.captured):
             raise not_archived("the original of a revisit is another record")
         body = dechunk(theirs.body) if _is_chunked(theirs) else theirs.body
-        return replace(self.capture, body=body, head=None)
+        return replace(self.capture, body=body, truncated=theirs.truncated, head=None)
 
 
 def read_archived_record(data: bytes, max_bytes: int) -> ArchivedRecord:
@@ -98,7 +98,13 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
         raise FetchFailed("too_large", f"{len(body)} bytes in the archive")
     fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in http.fields]
     capture = Exchange(
-        url=url, captured=captured, status=status, headers=fields, body=body, head=block.removesuffix(body)
+        url=url,
+        captured=captured,
+        status=status,
+        headers=fields,
+        body=body,
+        truncated=truncation(headers),
+        head=block.removesuffix(body),
     )
     _verify("WARC-Block-Digest", headers, [block])
     if original is not None:
@@ -109,6 +115,14 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
         digests = frozenset(base64.b32encode(hashlib.sha1(payload).digest()).decode() for payload in payloads)
     record_id = headers.get("WARC-Record-ID").strip().removeprefix("<").removesuffix(">")
     return ArchivedRecord(record_id, capture, digests, original)
+
+
+def truncation(headers: Headers) -> str | None:
+    """Return why a response's record lacks a part of its body; None if it has all, or is a revisit, which has no body."""
+    reason = headers.get("WARC-Truncated").strip()
+    if not reason or headers.get("WARC-Type").strip().lower() == "revisit":
+        return None
+    return reason if reason.isalpha() else "unspecified"
 
 
 def _original(headers: Headers) -> Original:

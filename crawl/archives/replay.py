@@ -17,7 +17,7 @@ from webtext.base.inputs.files import files_of
 from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_responses
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.archives.archived_record import ArchivedRecord, read_archived_record
+from webtext.crawl.archives.archived_record import ArchivedRecord, read_archived_record, truncation
 from webtext.crawl.archives.captures import Preference, not_archived
 from webtext.crawl.fetch.answers import PAGE_STATUSES
 from webtext.crawl.fetch.client.headers import is_redirect
@@ -31,7 +31,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-;=?-~]+")  # in ASCII without spa
 SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
 _TABLE = """
 CREATE TABLE captures (key TEXT, url TEXT, captured INT, status INT, folder TEXT, name TEXT, offset INT, length INT,
-    is_revisit INT);
+    is_revisit INT, is_truncated INT);
 """
 
 
@@ -58,12 +58,15 @@ class WarcReplay(contextlib.AbstractContextManager["WarcReplay"]):
     async def find(self, visit: Visit, url: str, voted: int) -> Exchange:
         """Return the best capture of `url` that is not damaged; see `Archive.find`."""
         rows = self._index.execute(
-            "SELECT url, captured, status, folder, name, offset, length FROM captures WHERE key = ?", (surt(url),)
+            "SELECT url, captured, status, is_truncated, folder, name, offset, length FROM captures WHERE key = ?",
+            (surt(url),),
         )
         ranked = []
-        for named, captured, status, *place in rows:
+        for named, captured, status, is_cut, *place in rows:
             is_hop = is_redirect(status)
-            rank = self._preference.rank(captured, voted, is_exact=named == url, is_redirect=is_hop)
+            rank = self._preference.rank(
+                captured, voted, is_exact=named == url, is_redirect=is_hop, is_truncated=is_cut
+            )
             if rank is not None and not (is_hop and named in visit.redirects):  # to another spelling of itself
                 ranked.append((rank, place))
         failure = not_archived()
@@ -122,6 +125,7 @@ class WarcReplay(contextlib.AbstractContextManager["WarcReplay"]):
                 )
             url = canonical_url(response.url)
             if url is not None:
-                place = (folder.url, name, response.offset, response.length, response.is_revisit)
-                row = (surt(url), url, response.captured, response.status, *place)
-                self._index.execute("INSERT INTO captures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+                place = (folder.url, name, response.offset, response.length)
+                kinds = (response.is_revisit, truncation(response.warc_headers) is not None)
+                row = (surt(url), url, response.captured, response.status, *place, *kinds)
+                self._index.execute(f"INSERT INTO captures VALUES ({', '.join('?' * len(row))})", row)

@@ -27,7 +27,7 @@ class Exchange:
     headers: Headers
     body: bytes
     has_body: bool = True  # False if the head was reason enough not to read it
-    was_cut: bool = False  # the connection broke where the body could have ended
+    truncated: str | None = None  # why the body may be incomplete, as WARC-Truncated says it
     seconds: float = 0.0  # until the end of the body
     identified_type: str | None = None  # media type by the body's first bytes
     head: bytes | None = None

@@ -130,7 +130,7 @@ class WarcWriter(contextlib.AbstractContextManager["WarcWriter"]):
             status_line = exchange.status_line or b"HTTP/1.1 %d" % exchange.status
             head = _http_head(status_line, stored_headers(exchange.headers, len(exchange.body)))
         if original is None:
-            fields += "WARC-Truncated: disconnect\r\n" * exchange.was_cut
+            fields += f"WARC-Truncated: {exchange.truncated}\r\n" if exchange.truncated else ""
             response = _record("response", response_id, fields, head, exchange.body)
         else:
             response = _record("revisit", response_id, fields + self._reference(original, digest), head)

@@ -66,6 +66,15 @@ def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(replay: 
     assert (rows[gone]["outcome"], rows[gone]["reason"]) == ("failed", "not_archived")
 
 
+def test_a_truncated_capture_comes_last_and_its_copy_says_so(replay: Any, web: Any, tmp_path: Path) -> None:
+    both, cut = web.url("/both"), web.url("/cut")
+    records = [record(url, page(b"<html>" + url.encode()), **{"WARC-Truncated": "length"}) for url in (both, cut)]
+    rows = replay([both, cut], *records, record(both, page(b"<html>all"), "2009-01-01T00:00:00Z"))
+    assert [rows[url]["captured"] for url in (both, cut)] == [1_230_768_000, 978_307_200]
+    found = {each.url: each for each in read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz")}
+    assert [found[url].warc_headers.get("WARC-Truncated") for url in (both, cut)] == ["", "length"]
+
+
 SAME = b"<html>the same words</html>"
 DIGEST = base64.b32encode(hashlib.sha1(SAME).digest()).decode()
 FIRST, AGAIN = "1985-01-01T00:00:00Z", "1975-01-01T00:00:00Z"  # the second is nearer to the vote
@@ -246,14 +255,13 @@ def test_the_archived_robots_txt_of_a_gone_site_is_obeyed(replay: Any) -> None:
     records = [record(url, page(b"<html>" + url.encode())) for url in urls]
     records.append(record("http://gone.example/robots.txt", head + chunks, "2000-01-01T00:00:00Z"))
     records.append(record("http://moved.example/robots.txt", page(b"", b"Location: /", status=b"301 Moved")))
-    rows = replay(urls, *records, contact="https://example.org/", take_gone_sites=True)
+    settings = {"contact": "https://example.org/", "take_gone_sites": True}
+    rows = replay(urls, *records, **settings)
     assert [rows[url]["reason"] for url in urls] == ["robots_disallowed_ai_training", *[None] * 5]
     source = "http://gone.example/robots.txt in warc"
     [notice] = rows[urls[0]]["opt_out_evidence"]
     assert notice == {"rule": "robots_disallowed_ai_training", "source": source, "noticed": 946_684_800}
-    rows = replay(
-        urls, *records, out="more", contact="https://example.org/", take_gone_sites=True, obey_ai_robots=False
-    )
+    rows = replay(urls, *records, out="more", obey_ai_robots=False, **settings)
     assert rows[urls[0]]["opt_outs"] == ["robots_disallowed_ai_training"]
     assert {(row["outcome"], row["requests"]) for row in rows.values()} == {("fetched", 0)}
 
@@ -277,8 +285,7 @@ def test_real_archives_are_replayed_and_every_run_gives_the_same_pages(
             "contact": "https://example.org/",
             "allow_address": ("127.0.0.0/8",),
             "max_bytes": 10**7,
-            **NO_ROBOTS,
-        }
+        } | NO_ROBOTS
         runs = [replay(list(found), tmp_path / name, out=f"{name}-{run}", **settings) for run in range(3)]
         for number, rows in enumerate(runs):
             assert {url: row["reason"] for url, row in rows.items()} == dict.fromkeys(found)

@@ -143,7 +143,7 @@ class Client(contextlib.AbstractAsyncContextManager["Client"]):
         tls = self._tls if scheme == "https:" else True
         lines = self._user_agent + "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         rate: MinimumRate | None = None
-        was_cut = False
+        truncated = None
         try:
             async with asyncio.timeout(limits.total_seconds) as deadline:
                 request, answer = await self._connections.get(
@@ -161,7 +161,7 @@ class Client(contextlib.AbstractAsyncContextManager["Client"]):
                         body = await read_body(
                             message.headers, answer.content, limits.max_bytes, limits.truncate, self._memory, rate
                         )
-                        was_cut = answer.was_cut
+                        truncated = "disconnect" if answer.was_cut else None
         except FetchFailed:
             raise
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError) as error:
@@ -184,7 +184,7 @@ class Client(contextlib.AbstractAsyncContextManager["Client"]):
             headers=message.raw_headers,
             body=body,
             has_body=has_body,
-            was_cut=was_cut,
+            truncated=truncated,
         )
 
 
