@@ -40,7 +40,7 @@ class Frontier(contextlib.AbstractContextManager["Frontier"]):
     """
 
     def __init__(self, links: Iterable[pa.RecordBatch], path: Path) -> None:
-        self._rows, by_range = open(path, "w+b"), open(f"{path}.rows", "w+b")  # noqa: SIM115 - closed by close()
+        self._rows, by_range = open(path, "w+b"), open(f"{path}.rows", "w+b")  # noqa: SIM115 - closed by __exit__
         self._links: Any = None
         ends = [0]
         counts = []
@@ -63,10 +63,6 @@ class Frontier(contextlib.AbstractContextManager["Frontier"]):
             self._sizes = np.concatenate([*self._sort(np.array(counts, np.int64).reshape(-1, RANGES), by_range)])
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the files, which frees their disk space."""
         self._rows.close()
         self._links = None
 

@@ -124,7 +124,7 @@ def fetch_pages(
     if run.dry_run:
         return None
     n_waiting = 0
-    if n_missing or pages.has_open_part:
+    if n_missing or pages.recovered:
         exclusions = _exclusions(parent, domains, run)
         n_waiting = _crawl(
             parent, chosen.batches(pages.done), table, pages, settings, exclusions, open_archives, n_missing, run

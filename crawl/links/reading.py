@@ -130,7 +130,7 @@ def spill_file(attempt: Attempt, job: SpillJob) -> LinkFile:
             if hashing is None:  # the imports are done, and this process is waiting for the decoder
                 hashing = beside.submit(with_sha256, attempt, job.file)
         funnel.fail_set_aside(attempt)
-        writer.close()
+        writer.flush()
         n_bytes = out.tell()
         file = (hashing or beside.submit(with_sha256, attempt, job.file)).result()
     if attempt.only is not None:

@@ -112,16 +112,10 @@ class LinkSettings:
     parts: int | None = setting(None, "number of parts; none: one per GiB of input", in_recipe=False, flag=False)
 
     def __post_init__(self) -> None:
-        if self.profile not in PROFILES:
-            raise ConfigError(
-                f"[crawl.links] profile = {self.profile!r}: no such profile", did_you_mean(self.profile, PROFILES)
-            )
-        if self.rule.before is not None:
-            timestamp(self.rule.before, BEFORE)
-        if self.source is not None and self.source not in SOURCES:
-            raise ConfigError(
-                f"[crawl.links] source = {self.source!r}: no such source", did_you_mean(self.source, SOURCES)
-            )
+        for name, value, known in ("profile", self.profile, tuple(PROFILES)), ("source", self.source, SOURCES):
+            if value is not None and value not in known:
+                raise ConfigError(f"[crawl.links] {name} = {value!r}: no such {name}", did_you_mean(value, known))
+        _ = self.rule.end
         if self.default_created is not None:
             timestamp(self.default_created, "[crawl.links] default_created")
         if self.min_score_age is not None and self.min_score_age < 0:

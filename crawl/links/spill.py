@@ -51,7 +51,7 @@ def bucket_of(identifier: str) -> int:
 
 
 class SpillWriter:
-    """Writes one spill. `close` writes the buffered votes; `blocks` is complete after it."""
+    """Writes one spill. `blocks` is complete after the last `flush`."""
 
     def __init__(self, file: BinaryIO, flush_bytes: int = FLUSH_BYTES) -> None:
         self.blocks: list[SpillBlock] = []
@@ -68,12 +68,10 @@ class SpillWriter:
         self._buffers.setdefault(bucket, []).append(encoded)
         self._buffered_bytes += len(encoded)
         if self._buffered_bytes >= self._flush_bytes:
-            self._flush()
+            self.flush()
 
-    def close(self) -> None:
-        self._flush()
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the buffered votes."""
         for bucket, votes in sorted(self._buffers.items()):
             for some in (votes[at : at + VOTES_PER_BLOCK] for at in range(0, len(votes), VOTES_PER_BLOCK)):
                 array = _ARRAY_OF_32_BIT_LENGTH + len(some).to_bytes(4, "big") + b"".join(some)

@@ -52,7 +52,7 @@ class PagesSet:
         self._part_pages = part_pages or min(max(links.records // N_PARTS, LEAST_PART), LARGEST_PART)
         self._parts = self._writer.parts
         self._generation = max((part.generation for part in self._writer.sealed), default=0) + 1
-        self._recovered = recover(self._writer.folder, self._parts)
+        self.recovered = recover(self._writer.folder, self._parts)  # the part that a killed run left
         self.held = LinkTable()
         self.done = LinkTable(self._read_rows())
         self._about = _about(recipe)
@@ -68,9 +68,9 @@ class PagesSet:
             self._check_unchanged()
             self._writer.folder.write_object(RECIPE, self._writer.recipe.to_json())
             self._writer.remove_leftovers()
-            remove_open(self._writer.folder, but=self._recovered.index if self._recovered else None)
-            if self._recovered:
-                self._open = OpenPart(self._writer.folder, self._recovered.index, self._about, self._recovered)
+            remove_open(self._writer.folder, but=self.recovered.index if self.recovered else None)
+            if self.recovered:
+                self._open = OpenPart(self._writer.folder, self.recovered.index, self._about, self.recovered)
             try:
                 yield
             finally:
@@ -107,11 +107,6 @@ class PagesSet:
         """Return a path for a scratch file of this run, on the folder's disk."""
         return self._writer.folder.scratch_path(name)
 
-    @property
-    def has_open_part(self) -> bool:
-        """Whether a killed run left a part to be published."""
-        return bool(self._recovered)
-
     def seal(self, run: Mapping[str, Any] | None, *, complete: bool) -> PartSet:
         """Write the manifest of all parts. It says that the set is not reproducible, as no crawl is."""
         return self._writer.seal(list(self._parts.values()), complete=complete, reproducible=False, run=run)
@@ -119,7 +114,7 @@ class PagesSet:
     def _check_unchanged(self) -> None:
         """Raise InputError if the folder has changed since this set was opened."""
         now, entries = recover(self._writer.folder, self._parts), self._writer.folder.child(ENTRIES).names(".json")
-        if self._entries != entries or now != self._recovered:
+        if self._entries != entries or now != self.recovered:
             raise InputError(f"another run has just written to '{self._writer.folder.url}'", "rerun the command")
 
     def _read_rows(self) -> Iterator[Keys]:
@@ -138,8 +133,8 @@ class PagesSet:
                 says = f"SHA-256 {found[:12]}…, the manifest says {part.sha256[:12]}…"
                 raise InputError(f"'{self._writer.folder.location(part.name)}' was altered: {says}", REMAKE)
             yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=columns, use_threads=False)
-        if self._recovered and self._recovered.entries:
-            rows = [{name: entry.row[name] for name in columns} for entry in self._recovered.entries]
+        if self.recovered and self.recovered.entries:
+            rows = [{name: entry.row[name] for name in columns} for entry in self.recovered.entries]
             yield pa.RecordBatch.from_pylist(rows, pa.schema([PAGE.field(name) for name in columns]))
 
 
@@ -231,7 +226,10 @@ def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool
     under other settings. Files are hard-linked if the disk allows it, else copied. A kill leaves complete parts.
     """
     folder = Folder(out)
-    if not (folder.is_local and sample.folder.is_local) or not _same_settings(sample.recipe, recipe.to_json()):
+    of_any_share = [
+        {**each, "settings": {**each["settings"], "sample": None}} for each in (sample.recipe, recipe.to_json())
+    ]
+    if not (folder.is_local and sample.folder.is_local) or of_any_share[0] != of_any_share[1]:
         return False
     if folder.exists("") and os.listdir(folder.local_path()):
         return False
@@ -247,12 +245,6 @@ def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool
             parts.append(mine)
         writer.seal(parts, complete=False, reproducible=False)
     return True
-
-
-def _same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two recipes are equal except for the sample of the links."""
-    of_any_share = [{**each, "settings": {**each["settings"], "sample": None}} for each in (one, other)]
-    return of_any_share[0] == of_any_share[1]
 
 
 def _link_file(source: os.PathLike[str], target: os.PathLike[str]) -> None:

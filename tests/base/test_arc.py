@@ -65,9 +65,7 @@ PACKINGS = {
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("version", [1, 2])
-def test_every_response_is_read_in_both_versions_whatever_the_packing(
-    version: int, packing: str, tmp_path: Path
-) -> None:
+def test_every_response_is_read_in_both_versions_and_any_packing(version: int, packing: str, tmp_path: Path) -> None:
     found = read(tmp_path, PACKINGS[packing](whole(version)))
     assert numbers(found) == ["0", "1", "2"]
     assert (found[0].url, found[0].date) == ("http://example.com/0 of 9", "2005-01-02T03:04:05Z")

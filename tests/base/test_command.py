@@ -235,9 +235,7 @@ def test_own_arguments_and_the_run_reach_the_function(call: Call, seen: dict[str
 
 
 @pytest.mark.parametrize("given", [["--parts", "2/8"], ["--parts=2/8"]])
-def test_the_parts_of_one_of_several_runs_reach_the_function(
-    call: Call, seen: dict[str, Any], given: list[str]
-) -> None:
+def test_the_parts_of_one_of_many_runs_reach_the_function(call: Call, seen: dict[str, Any], given: list[str]) -> None:
     assert call("links", "a b", *given, "--out", "c").exit_code == 0
     assert seen["run"].parts == Parts(2, 8, "webtext links 'a b' --out c")
     assert call("links").exit_code == 0

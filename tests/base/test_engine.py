@@ -231,9 +231,7 @@ def test_a_full_disk_stops_the_map_with_the_remedy(engine: LocalEngine, heard: H
 
 
 @pytest.mark.parametrize("written", ["/dev/shm/out", "/proc/out"])
-def test_a_full_disk_without_a_file_s_name_is_that_of_the_output(
-    written: str, engine: LocalEngine, heard: Heard
-) -> None:
+def test_a_full_disk_without_a_file_name_is_that_of_the_output(written: str, engine: LocalEngine, heard: Heard) -> None:
     message = f"no space left while writing '{written}'\non the file system at '{os.path.dirname(written)}'"
     with pytest.raises(MachineError, match=message):
         heard.map(engine, work.raise_error, ["space, unnamed"], writes=[Folder(written), Folder("elsewhere")])

@@ -14,9 +14,7 @@ from webtext.base import errors
     [(errors.ConfigError, 2), (errors.InputError, 3), (errors.ShardCorrupt, 3)]
     + [(errors.NetworkError, 1), (errors.RunFailed, 1), (errors.MachineError, 4)],
 )
-def test_an_error_keeps_its_lines_and_exit_code_through_a_pickle(
-    kind: type[errors.WebtextError], exit_code: int
-) -> None:
+def test_an_error_keeps_its_lines_and_exit_code_in_a_pickle(kind: type[errors.WebtextError], exit_code: int) -> None:
     error = pickle.loads(pickle.dumps(kind("what was wrong", "what to do")))
     assert type(error) is kind
     assert error.lines == ("what was wrong", "what to do")

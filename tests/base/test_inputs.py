@@ -113,9 +113,7 @@ def test_a_byte_order_mark_is_left_out_only_at_the_start_of_a_file(tmp_path: Pat
 
 
 @given(st.text("ab|", max_size=40), st.sampled_from(["|", "||", "a|", "ab"]), st.integers(1, 9))
-def test_texts_are_divided_in_the_same_places_whatever_the_size_of_blocks(
-    text: str, separator: str, block: int
-) -> None:
+def test_texts_are_divided_in_the_same_places_whatever_the_block_size(text: str, separator: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "BLOCK_BYTES", block)
         found = list(readers._texts(io.BytesIO(text.encode()), separator))

@@ -136,9 +136,7 @@ BODY = b"<html>the same words</html>"
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_a_revisit_gets_the_body_of_its_original(
-    is_link: bool, crawl_archive: LocalCommonCrawl, tmp_path: Path
-) -> None:
+def test_a_revisit_has_the_body_of_its_original(is_link: bool, crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
     """The original may be another link's page or no link's."""
     link, other = crawl_archive.web.url("/a"), crawl_archive.web.url("/other")
     crawl_archive.page(other, "2010-01-01", BODY)

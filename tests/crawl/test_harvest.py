@@ -130,9 +130,7 @@ def test_a_revoked_token_is_renewed(harvest: Any, reddit: LocalReddit) -> None:
     assert len(lines(found)) == 150
 
 
-def test_a_token_is_renewed_before_it_expires(
-    harvest: Any, reddit: LocalReddit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_renewed_in_time(harvest: Any, reddit: LocalReddit, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is valid for an hour; here half an hour passes with every answer."""
     reddit.listings["r/books/top"] = [post(number) for number in range(350)]
     monkeypatch.setattr(reddit_api, "time", SimpleNamespace(monotonic=lambda: 1800.0 * len(reddit.requests)))

@@ -294,7 +294,7 @@ def test_small_buffers_change_nothing(tmp_path: Path) -> None:
             writer = SpillWriter(file, flush_bytes)
             for i in range(100):
                 writer.add(i % 3, vote(i))
-            writer.close()
+            writer.flush()
             of_one = [block for block in writer.blocks if block.bucket == 1]
             assert list(read_votes(file, of_one, "spill")) == [vote(i) for i in range(1, 100, 3)]
             with pytest.raises(InputError, match="damaged"):
@@ -309,7 +309,7 @@ def test_the_posts_of_one_link_share_their_strings_and_are_decoded_a_few_at_a_ti
         for i in range(n_votes):
             post = submission(post_id=str(i), score=1, created=i, url="http://a.example/#top")
             writer.add(3, Vote("http://a.example/", "a.example", post))
-        writer.close()
+        writer.flush()
     assert len(writer.blocks) == 2
     payload = merging.MergePayload(
         work=Folder(str(tmp_path)), blocks=(("spill", tuple(writer.blocks)),), unlinked=Counts(), failures=(),
@@ -603,9 +603,7 @@ def test_a_dump_without_any_link_makes_an_empty_set(collect: Any, tmp_path: Path
 # --- command line ----------------------------------------------------------------------------------------------------
 
 
-def test_the_verb_prints_the_funnel_and_json(
-    links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_prints_a_funnel_and_json(links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = dump(tmp_path / "RS_x", post("a"), post("b", score=4))
     assert links_verb(path, "--min-karma", "5") == 0
     shown = capfd.readouterr().out

@@ -106,9 +106,7 @@ def test_tracking_parameters_do_not_make_a_second_link(collect: Any, tmp_path: P
     assert (row["url"], row["url_raw"], len(row["posts"])) == ("http://a.com/p?id=1", raw[0], 3)
 
 
-def test_the_manifest_records_the_blocklists(
-    links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_manifest_records_the_blocklists(links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = dump(tmp_path / "RS_x", {"subreddit": "Bad"}, {"url": "http://a.spam.example/"}, {})
     (tmp_path / "s").write_text("# name: my subreddits\n# licence: CC0\nr/bad\n")
     (tmp_path / "d").write_text("spam.example\n")

@@ -83,9 +83,7 @@ def test_a_retry_resumes_at_the_redirect_that_failed(outcomes: Any, web: Any) ->
     assert web.paths(1) == ["/link0"]
 
 
-def test_a_host_continues_while_a_link_waits_for_its_retry(
-    crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_continues_while_a_link_waits_for_a_retry(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of its wait is stopped until the others were asked, however long that takes."""
     again = web.plant("/again", fails_first(1, "500 Oops"))
     others = [web.page(f"/{i}") for i in range(5)]

@@ -151,9 +151,7 @@ def test_a_revisit_that_was_not_modified_has_the_head_of_its_original(head: byte
     assert (found.status, found.http_headers.get("Content-Encoding"), found.body(MIB)) == (200, "gzip", TEXT)
 
 
-def test_a_page_that_had_not_changed_is_counted_where_its_original_is_not_in_the_input(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_page_that_had_not_changed_is_counted_where_its_original_is_missing(run: Run, tmp_path: Path) -> None:
     _, revisit = split_members(tmp_path / "a.warc.gz", write(tmp_path / "a.warc.gz"))
     (tmp_path / "b.warc").write_bytes(as_others_write_it(revisit, A) * 2)
     (tmp_path / "a.warc.gz").unlink()

@@ -150,9 +150,7 @@ def test_links_of_silent_sites_wait_until_enough_runs_over_enough_days_have_aske
     assert web.paths(5) == ["/alive"]
 
 
-def test_two_runs_are_too_few_however_far_apart(
-    dead: dict[str, str], archive: Any, run_at: Any, make_links: Any
-) -> None:
+def test_two_runs_far_apart_are_too_few(dead: dict[str, str], archive: Any, run_at: Any, make_links: Any) -> None:
     links = make_links([dead["connection_failed"]])
     for day, is_complete in ((0.0, False), (50.0, False), (50.1, True)):
         pages, rows = run_at(day, links, **archive(dead.values()), take_gone_sites=True)

@@ -155,7 +155,7 @@ def crawl(links: str, out: str) -> int:
     pages = PagesSet(out, recipe, parent, settings.part_pages)
     rows = [row for part in parent.parts for row in parent.table(part).to_pylist()]
     missing = [row for row in rows if not pages.done.has_url(row["url"])]
-    if missing or pages.has_open_part:
+    if missing or pages.recovered:
         with pages.writing():
             sites, clocks = SilentSites(Path(out) / "silent.tsv", 3, 30.0), ClockFile(Path(out))
             clocks.begin([*clocks.read(), NotedClock("10.0.0.1", 5.0, 1.0)])

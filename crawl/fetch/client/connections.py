@@ -15,6 +15,7 @@ import re
 import ssl
 import sys
 import termios
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -47,6 +48,7 @@ Tls = ssl.SSLContext | bool
 _BREAKS_A_HEAD = re.compile(r"[\r\n\0]")
 
 
+@dataclass(slots=True)
 class OpenResponse:
     """An answer whose head has come. `content` streams its body, without chunks but otherwise as sent.
 
@@ -54,15 +56,10 @@ class OpenResponse:
     closed.
     """
 
-    __slots__ = ("_connection", "_protocol", "content", "message")
-
-    def __init__(
-        self, connection: Connection, protocol: _Protocol, message: RawResponseMessage, content: StreamReader
-    ) -> None:
-        self._connection = connection
-        self._protocol = protocol
-        self.message = message
-        self.content = content
+    _connection: Connection
+    _protocol: _Protocol
+    message: RawResponseMessage
+    content: StreamReader
 
     @property
     def was_cut(self) -> bool:
