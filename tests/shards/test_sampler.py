@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.shards import Sampler, TokenShards
+from webtext.shards.sampling.sampler import Mixture
 from webtext.shards.sampling.stream import ORDER_VERSION
 from webtext.shards.sampling.windows import RingWindows
 
@@ -252,3 +255,14 @@ def test_sets_of_two_tokenizers_do_not_mix(shards_of: Make, monkeypatch: pytest.
     monkeypatch.setattr("webtext.shards.writing.pack.load_tokenizer", lambda _: other)
     with pytest.raises(InputError, match="packed with another tokenizer"):
         Sampler([first, shards_of([["abcdef"]], folder="other")], context=2)
+
+
+@given(weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=8), first=st.integers(0, 10**12))
+def test_every_sample_comes_from_one_source_and_shares_hold_all_along(weights: list[float], first: int) -> None:
+    mixture = Mixture(weights)
+    samples = np.arange(first, first + 200)
+    counts = mixture.counts(samples)
+    assert np.array_equal(counts.sum(axis=0), samples)
+    assert set(np.diff(counts, axis=1).ravel().tolist()) <= {0, 1}
+    shares = np.array(mixture.parts) / sum(mixture.parts)
+    assert np.abs(counts - shares[:, None] * samples).max() <= (2 + np.log(len(weights))) / 2 + 1e-3
