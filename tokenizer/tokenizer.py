@@ -374,8 +374,7 @@ class Tokenizer:
     def __repr__(self) -> str:
         from webtext.tokenizer.view import facts
 
-        found = facts(self._vocabulary, self.hash) | {"hash": self.hash[:12]}
-        return f"<Tokenizer: {', '.join(f'{name} {value}' for name, value in found.items())}>"
+        return f"<Tokenizer: {facts(self._vocabulary, self.hash)}>"
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:

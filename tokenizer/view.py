@@ -121,38 +121,31 @@ def overview_text(found: dict[str, Any]) -> str:
     rules = {"ranks": "any two tokens that join to a token, smallest id first", "merges": "a list, earliest first"}
     whole = "; a piece that is a token isn't merged" if found["whole_pieces"] else ""
     specials = sorted(found["special_tokens"].items(), key=lambda item: item[1])
-    rows = [
-        ("size", f"{found['vocab_size']:,} ids: {found['n_text_tokens']:,} tokens of text, {len(specials):,} special"),
-        ("pattern", safe(found["pattern"])),
-        ("Unicode", found["unicode_version"]),
-        ("merges", f"{found['n_merges']:,}, {rules[found['rules']]}{whole}"),
-        *(("special", f"{id_} {safe(name)}") for name, id_ in specials[:_N_SPECIAL]),
-        *([("", f"and {len(specials) - _N_SPECIAL:,} more")] if len(specials) > _N_SPECIAL else []),
-        *(
-            ("longest", f"{token['id']} {_cut(token['text'])} ({len(token['bytes']) // 2} bytes)")
-            for token in found["longest"]
-        ),
-        ("hash", found["hash"]),
-    ]
-    shown, last = [], None
-    for label, value in rows:
-        shown.append(f"{label if label != last else '':<12}{value}")
-        last = label
-    return "\n".join(shown)
+    more = [f"and {len(specials) - _N_SPECIAL:,} more"] if len(specials) > _N_SPECIAL else []
+    rows = {
+        "size": [f"{found['vocab_size']:,} ids: {found['n_text_tokens']:,} tokens of text, {len(specials):,} special"],
+        "pattern": [safe(found["pattern"])],
+        "Unicode": [found["unicode_version"]],
+        "merges": [f"{found['n_merges']:,}, {rules[found['rules']]}{whole}"],
+        "special": [f"{id_} {safe(name)}" for name, id_ in specials[:_N_SPECIAL]] + more,
+        "longest": [
+            f"{each['id']} {each['text'][:_MAX_SHOWN]}{'…' * (len(each['text']) > _MAX_SHOWN)} ({len(each['bytes']) // 2} bytes)"
+            for each in found["longest"]
+        ],
+        "hash": [found["hash"]],
+    }
+    return "\n".join(
+        f"{label * (not i):<12}{value}" for label, values in rows.items() for i, value in enumerate(values)
+    )
 
 
-def facts(vocabulary: Vocabulary, digest: str) -> dict[str, str]:
-    """Return the main properties as strings that are safe to print, for `repr`; `digest` is its hash."""
+def facts(vocabulary: Vocabulary, digest: str) -> str:
+    """Return the main properties as text that is safe to print, for `repr`; `digest` is its hash."""
     specials = sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
     named = ", ".join(f"{safe(name)} {id_}" for name, id_ in specials[:_N_IN_REPR])
     more = f" and {len(specials) - _N_IN_REPR:,} more" if len(specials) > _N_IN_REPR else ""
-    return {
-        "size": f"{vocabulary.size:,}",
-        "pattern": safe(vocabulary.pattern),
-        "Unicode": vocabulary.unicode_version,
-        "special tokens": (named + more) or "none",
-        "hash": digest,
-    }
+    rule = f"pattern {safe(vocabulary.pattern)}, Unicode {vocabulary.unicode_version}"
+    return f"size {vocabulary.size:,}, {rule}, special tokens {named + more or 'none'}, hash {digest[:12]}"
 
 
 def safe(text: str) -> str:
@@ -188,7 +181,3 @@ def _shown(character: str) -> str:
     if character == BLANK or unicodedata.category(character) in _UNSEEN:
         return character.encode("unicode_escape").decode("ascii")
     return character
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"

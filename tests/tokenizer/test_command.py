@@ -157,15 +157,26 @@ def test_convert_overwrites_tokenizers_only(
         (["train", "{text}", "--out", "x.json", "--weight", "text=2"], 2, "weight 'text=2' doesn't match any input"),
         (["train", "{text}", "--out", "x.json", "--memory-mb", "0"], 2, "tokenizer.memory_mb is 0"),
         (["train", "{text}", "--out", "x.json", "--vocab-size", "7"], 2, "tokenizer.vocab_size is 7"),
+        (["train", "{text}", "--out", "x.json", "--special-tokens", ""], 2, "a special token is empty"),
+        (["train", "{text}", "--out", "{text}/x.json"], 4, "text.txt' isn't a folder that you may write to"),
+        (["train", "{text}", "--out", "x.txt"], 2, "is not a known tokenizer format"),
+        (["train", "{text}", "--out", "vocab.json", "--pattern", "o200k"], 3, "can't store the pattern"),
         (["encode", "{text}", "--tokenizer", "{tokenizer}", "--allowed-special", "<x>"], 2, "no special token '<x>'"),
         (["convert", "{tokenizer}", "x.json", "--special-token", "<a>", "--special-token", "<b>=300"], 2, "some --spe"),
         (["convert", "{tokenizer}", "x.json", "--pattern", "."], 2, "names its own pattern 'gpt2'"),
         (["convert", "{tokenizer}", "x.txt"], 2, "is not a known tokenizer format"),
     ],
 )
-def test_errors_are_short_and_have_their_exit_code(
-    tokenizer: str, text_file: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+def test_errors_are_short_have_their_exit_code_and_come_before_training(
+    tokenizer: str,
+    text_file: str,
+    arguments: list[str],
+    code: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("webtext.tokenizer.files.corpus.count_inputs", None)
     filled = [argument.format(tokenizer=tokenizer, text=text_file) for argument in arguments]
     assert run(["tokenizer", *filled]) == code
     captured = capsys.readouterr()

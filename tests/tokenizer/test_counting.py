@@ -156,7 +156,7 @@ def test_a_file_of_megabytes_is_one_text(unit: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("webtext.tokenizer.train.counts._BLOCK_BYTES", 1 << 12)
     text = "".join(unit.format(number, number) for number in range(9_000)).encode()
     counts = PieceCounts(threads=2)
-    assert counts.add_stream(io.BytesIO(text)) == len(text)
+    counts.add_stream(io.BytesIO(text))
     assert dict(counts.items()) == reference([text])
 
 

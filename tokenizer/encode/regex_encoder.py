@@ -28,16 +28,14 @@ class RegexEncoder:
     _pattern: str
     _unicode_version: str
 
-    def cut(self, text: Text) -> tuple[bytes, list[int]]:
-        """Return the bytes of a text, and the end of each of its pieces."""
-        pieces = [bytes_of_piece(piece) for piece in cut(self._pattern, readable(text), self._unicode_version)]
-        return b"".join(pieces), list(itertools.accumulate(map(len, pieces)))
-
     def encode_many(self, texts: Iterable[Text], wide: bool, threads: int = 1) -> tuple[Tokens, Offsets]:
         """Return the ids of many texts in one array, and the int64 offsets of the texts in it."""
         import numpy as np
 
-        lists = [self._native.encode_pieces(*self.cut(text)) for text in texts]
+        lists = []
+        for text in texts:
+            pieces = list(map(bytes_of_piece, cut(self._pattern, readable(text), self._unicode_version)))
+            lists.append(self._native.encode_pieces(b"".join(pieces), list(itertools.accumulate(map(len, pieces)))))
         tokens = list(itertools.chain.from_iterable(lists))
         offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         return np.array(tokens, np.uint32) if wide else np.array(tokens, np.uint16), offsets

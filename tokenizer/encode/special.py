@@ -103,7 +103,7 @@ class SpecialTokens:
     _always: frozenset[str]
     _late: frozenset[str] = frozenset()
     _normalize: Callable[[Text], Text] | None = None
-    _finders: dict[tuple[frozenset[str], bool], Finder] = field(default_factory=dict)
+    _finders: dict[tuple[frozenset[str], bool], Finder] = field(init=False, default_factory=dict)
 
     def finder(self, allowed: Names) -> Finder:
         """Return the finder for the allowed names. Raises ConfigError for an unknown name."""

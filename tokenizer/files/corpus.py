@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import recipe_settings, setting
-from webtext.base.errors import ConfigError, DryRun
+from webtext.base.console import counted
+from webtext.base.errors import ConfigError, DryRun, MachineError
 from webtext.base.inputs.encodings import versions_for
 from webtext.base.inputs.files import InputFile
 from webtext.base.parts.counts import Counts
@@ -27,7 +29,7 @@ from webtext.base.parts.outcomes import check_counts
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.tokenizer.arguments import MAX_INT, checked_int, split_path
 from webtext.tokenizer.files.inputs import Input, count_inputs, find_killers, open_inputs, weights_by_input
-from webtext.tokenizer.formats.files import load
+from webtext.tokenizer.formats.files import dumped, load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.train.counts import PieceCounts
@@ -96,16 +98,22 @@ def train_tokenizer(
     """
     sources = open_inputs(inputs, run, settings.weight, settings.encoding)
     base, rule = _base_and_rule(settings)
+    of_recipe = recipe_settings(settings) | ({} if base is None else {"base": base.hash()})
+    versions = {"unicode": checked_version(*rule)} | versions_for(settings.encoding)
+    recipe = Recipe(stage="tokenizer.train", code_version=CODE_VERSION, settings=of_recipe, versions=versions)
     stem = split_path(out)[1].partition(".")[0]
-    output = _Output(out, f"{stem}.manifest.json", sources, _recipe(settings, rule, base))
+    output = _Output(out, manifest := f"{stem}.manifest.json", sources, recipe)
     parents, made = output.parents(), output.made(run.replaces)
     if made is not None and (keeps or made["parents"] == parents):
         kept = f"is kept: trained on {_named(made['parents'])}, now there is {_named(parents)}"
         run.console.say(f"tokenizer train: '{out}' {'is done' if made['parents'] == parents else kept}")
         check_counts({out: Counts(**made["counts"])})
         return Tokenizer(load(out))
+    _check_out(out, settings, base)
     if run.dry_run:
-        run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
+        run.console.say(
+            f"tokenizer train: {counted(len(sources), 'input')}, vocabulary of {settings.vocab_size:,}, to do"
+        )
         raise DryRun
     find_killers(sources, run)
     n_known = base.size if base is not None else 256 + len(settings.special_tokens)
@@ -125,12 +133,29 @@ def train_tokenizer(
     if remark := about_size(vocabulary, settings.vocab_size):
         run.console.warn(remark)
     output.folder.remove_leftovers(f"{stem}.")  # a user's folder may contain other .tmp files
-    output.unfinish()
+    output.folder.remove(manifest)  # until it is written again, the file doesn't count as finished
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out)
     output.finish(tokenizer_hash=tokenizer.hash, vocab_size=tokenizer.vocab_size)
     check_counts({out: output.counts()})
     return tokenizer
+
+
+def _check_out(out: str, settings: TokenizerSettings, base: Vocabulary | None) -> None:
+    """Raise the errors of saving that don't depend on the merges, so that they come before hours of training."""
+    specials = settings.special_tokens
+    size = 256 + len(specials)
+    folder, _ = dumped(
+        base or train_vocabulary((), vocab_size=size, pattern=settings.pattern, special_tokens=specials), out
+    )
+    if folder.is_local:
+        place = folder.local_path().absolute()
+        while not place.exists():
+            place = place.parent
+        if not (place.is_dir() and os.access(place, os.W_OK)):
+            raise MachineError(
+                f"cannot write '{out}': '{place}' isn't a folder that you may write to", "choose another --out"
+            )
 
 
 @contextlib.contextmanager
@@ -182,10 +207,6 @@ class _Output:
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def unfinish(self) -> None:
-        """Remove the manifest: until it is written again, the file doesn't count as finished."""
-        self.folder.remove(self._manifest)
-
     def finish(self, **made: Any) -> None:
         """Write the manifest, with the facts that are only known at the end."""
         manifest = {
@@ -207,12 +228,6 @@ class _Output:
         """Return the entry for the written file, or for a folder's tokenizer.json."""
         file = InputFile(self.folder, self._file_name())
         return {"name": file.name, "bytes": self.folder.size(file.name), "sha256": file.sha256()}
-
-
-def _recipe(settings: TokenizerSettings, rule: _Rule, base: Vocabulary | None) -> Recipe:
-    of_recipe = recipe_settings(settings) | ({} if base is None else {"base": base.hash()})
-    versions = {"unicode": checked_version(*rule)} | versions_for(settings.encoding)
-    return Recipe(stage="tokenizer.train", code_version=CODE_VERSION, settings=of_recipe, versions=versions)
 
 
 def _named(parents: Sequence[Mapping[str, str]]) -> str:

@@ -55,35 +55,42 @@ def load(
 
 
 def save(vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length: int | None = None) -> None:
-    """Write the tokenizer in the format that `path` implies; each file is written atomically.
+    """Write the tokenizer in the format that `path` implies; each file is written atomically. Raises as `dumped`."""
+    folder, files = dumped(vocabulary, path, model_max_length)
+    for name, data in files.items():
+        folder.write_bytes(name, data)
+
+
+def dumped(
+    vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length: int | None = None
+) -> tuple[Folder, dict[str, bytes]]:
+    """Return the folder to which `save` writes, and its files by name.
 
     Raises InputError if the format would change ids; logs a warning if other libraries will return other ids.
     """
     parent, name = split_path(path)
+    place = parent.location(name)
     if model_max_length is not None and name.endswith((".tiktoken", ".json")):
         raise ConfigError(f"'{os.fspath(path)}' can't store model_max_length", "name a folder")
     if name.endswith(".tiktoken"):
-        parent.write_bytes(name, ranks.dump(vocabulary, parent.location(name)))
-    elif name in _MERGES_OF:
-        vocabulary_json, merges_txt = gpt2.dump(vocabulary, parent.location(name))
-        parent.write_bytes(name, vocabulary_json)
-        parent.write_bytes(_MERGES_OF[name], merges_txt)
-    elif name.endswith(".json"):
-        parent.write_bytes(name, tokenizer_json.dump(vocabulary))
+        return parent, {name: ranks.dump(vocabulary, place)}
+    if name in _MERGES_OF:
+        return parent, dict(zip((name, _MERGES_OF[name]), gpt2.dump(vocabulary, place), strict=True))
+    if name.endswith(".json"):
         if remark := ranks.about_ranks(vocabulary):
             logger.warning("'%s': %s", os.fspath(path), remark)
-    elif "." in name and not (parent.is_local and os.path.isdir(path)):
+        return parent, {name: tokenizer_json.dump(vocabulary)}
+    if "." in name and not (parent.is_local and os.path.isdir(path)):
         raise ConfigError(f"'{path}' is not a known tokenizer format", _EXPECTED.replace("expected", "use", 1))
-    else:
-        folder = Folder(path)
-        for other in (*_MERGES_OF, *_MERGES_OF.values(), _CONFIGS[0], _TEMPLATE):
-            if folder.exists(other):
-                raise ConfigError(f"'{folder.location(other)}' belongs to another tokenizer", "name another folder")
-        config = libraries.config_of(vocabulary)
-        if model_max_length is not None:
-            config["model_max_length"] = checked_int("model_max_length", model_max_length, 1, MAX_INT, "1 id or more")
-        save(vocabulary, folder.location(_TOKENIZER_JSON))
-        folder.write_bytes(_CONFIGS[1], gpt2.dump_json({"tokenizer_class": "PreTrainedTokenizerFast", **config}))
+    folder = Folder(path)
+    for other in (*_MERGES_OF, *_MERGES_OF.values(), _CONFIGS[0], _TEMPLATE):
+        if folder.exists(other):
+            raise ConfigError(f"'{folder.location(other)}' belongs to another tokenizer", "name another folder")
+    config = libraries.config_of(vocabulary)
+    if model_max_length is not None:
+        config["model_max_length"] = checked_int("model_max_length", model_max_length, 1, MAX_INT, "1 id or more")
+    _, files = dumped(vocabulary, folder.location(_TOKENIZER_JSON))
+    return folder, files | {_CONFIGS[1]: gpt2.dump_json({"tokenizer_class": "PreTrainedTokenizerFast", **config})}
 
 
 def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:

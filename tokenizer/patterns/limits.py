@@ -103,7 +103,11 @@ def check_pattern(pattern: str) -> None:
                 if len(groups) > MAX_DEPTH:
                     raise _refused(pattern, token, "nests too deeply", f"expected at most {MAX_DEPTH} levels")
             case "close" if len(groups) > 1:
-                _close(pattern, token, groups)
+                closed = groups.pop()
+                whole = closed.whole()
+                _check_limits(pattern, token, whole)
+                groups[-1].add(_Part(size=whole.size) if closed.is_atomic else whole)
+                _check_limits(pattern, token, groups[-1].branch())
             case "branch":
                 groups[-1].branches, groups[-1].before, groups[-1].last = groups[-1].whole(), None, None
             case "mode" if groups[-1].last:
@@ -112,14 +116,6 @@ def check_pattern(pattern: str) -> None:
             case "atom":
                 groups[-1].add(_Part())
     _check_limits(pattern, None, groups[0].whole())
-
-
-def _close(pattern: str, token: re.Match[str], groups: list[_Group]) -> None:
-    group = groups.pop()
-    whole = group.whole()
-    _check_limits(pattern, token, whole)
-    groups[-1].add(_Part(size=whole.size) if group.is_atomic else whole)
-    _check_limits(pattern, token, groups[-1].branch())
 
 
 def _repeated(pattern: str, token: re.Match[str], part: _Part) -> _Part:

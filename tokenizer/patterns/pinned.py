@@ -48,9 +48,8 @@ def _follow(ignores_case: list[bool], token: re.Match[str]) -> bool:
     """Track groups that a token opens or closes; return False if it sets a flag that changes what categories mean."""
     if token["bracket"] == "(":
         ignores_case.append(ignores_case[-1])
-    elif token["bracket"] == ")":
-        if len(ignores_case) > 1:
-            ignores_case.pop()
+    elif token["bracket"] == ")" and len(ignores_case) > 1:
+        ignores_case.pop()
     elif token["flags"]:
         flags = token["flags"][2:-1]
         on, _, off = flags.partition("-")

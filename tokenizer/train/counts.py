@@ -80,8 +80,8 @@ class PieceCounts:
 
     def add_stream(
         self, file: BinaryIO, weight: int = 1, on_block: Callable[[int], None] = lambda n_bytes: None
-    ) -> int:
-        """Count a binary file as one text, block by block; return its size in bytes.
+    ) -> None:
+        """Count a binary file as one text, block by block.
 
         `on_block` is called with the size of each block. If the pattern is a regular expression, the file isn't read in
         blocks but at once.
@@ -90,11 +90,10 @@ class PieceCounts:
             text = file.read()
             self.add([text], weight)
             on_block(len(text))
-            return len(text)
+            return
         block = bytearray(_BLOCK_BYTES)
-        n_kept = n_bytes = 0
+        n_kept = 0
         while n_read := file.readinto(memoryview(block)[n_kept:]):  # type: ignore[attr-defined]
-            n_bytes += n_read
             n_kept += n_read
             with self._errors():
                 n_done = self._native.add_block(memoryview(block)[:n_kept], False, weight, self.threads)
@@ -105,7 +104,6 @@ class PieceCounts:
             on_block(n_read)
         with self._errors():
             self._native.add_block(memoryview(block)[:n_kept], True, weight, self.threads)
-        return n_bytes
 
     def __len__(self) -> int:
         """Return the number of distinct pieces."""

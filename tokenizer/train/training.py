@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.arguments import MAX_INT, checked_int
@@ -59,8 +59,8 @@ def train_vocabulary(
     if base is None:
         check_names(specials, pattern)
     n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
-    kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
-    checked_int("vocab_size", vocab_size, least, MAX_ID - 1, f"{least} or more ({kept}), less than {MAX_ID:,}")
+    needed = "256 bytes and the special tokens" if base is None else "the ids of the base"
+    checked_int("vocab_size", vocab_size, least, MAX_ID - 1, f"{least} or more ({needed}), less than {MAX_ID:,}")
     if progress is not None:
         progress.n_merges = vocab_size - least
     if not isinstance(texts, PieceCounts):
@@ -83,20 +83,25 @@ def train_vocabulary(
             special_tokens=special_ids(specials, first=len(tokens)),
         )
     else:
-        vocabulary = _extended(base, learn)
+        tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
+        merges = learn(base=(tokens, base.merges, base.whole_pieces))
+        kept = None if base.merges is None else [*base.merges, *merges]
+        vocabulary = dataclasses.replace(base, tokens=with_merged(tokens, merges), merges=kept)
     if progress is not None:
         progress.finish(vocabulary.size - least)
     return vocabulary
 
 
 def check_names(special_tokens: Iterable[str], pattern: str) -> None:
-    """Raise ConfigError for a special token that is a byte's name, or that texts could teach as a word.
+    """Raise ConfigError for a special token that is empty or a byte's name, or that texts could teach as a word.
 
     A file writes each byte of such a piece as one character, so it couldn't distinguish the token from the special one.
     """
     of_bytes = byte_characters()[0]
     for name in special_tokens:
-        if not name or not of_bytes.keys() >= set(name) or (len(name) > 1 and name[0] + name[-1] in ("<>", "[]")):
+        if not name:
+            raise ConfigError("a special token is empty", "name it like <|sep|>")
+        if not of_bytes.keys() >= set(name) or (len(name) > 1 and name[0] + name[-1] in ("<>", "[]")):
             continue
         text = bytes(map(of_bytes.__getitem__, name)).decode("utf-8", "replace")
         if len(name) == 1 or ("\ufffd" not in text and len(list(cut(pattern_name(pattern), text))) == 1):
@@ -139,13 +144,6 @@ def rule_of_base(
         if name not in base.special_tokens and name != EOT:
             raise ConfigError(f"base has no special token {name!r}", "leave out special_tokens: the base's are kept")
     return base.pattern, base.unicode_version
-
-
-def _extended(base: Vocabulary, learn: Callable[..., list[tuple[int, int]]]) -> Vocabulary:
-    tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
-    merges = learn(base=(tokens, base.merges, base.whole_pieces))
-    kept = None if base.merges is None else [*base.merges, *merges]
-    return dataclasses.replace(base, tokens=with_merged(tokens, merges), merges=kept)
 
 
 def with_merged(tokens: Iterable[bytes], merges: Iterable[tuple[int, int]]) -> list[bytes]:
