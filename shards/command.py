@@ -56,9 +56,7 @@ def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], toke
 @verb(group, "info")
 @click.argument("folder", metavar="DIR")
 def info(run: Run, folder: str) -> None:
-    """Print what a token set contains, and whether it is up to date.
-
-    It is up to date if its corpus hasn't changed since it was packed.
+    """Print what a token set contains.
 
     \b
       webtext shards info build/tokens
