@@ -114,7 +114,7 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
     for override in overrides:
         key, separator, value = override.partition("=")
         *sections, name = key.strip().split(".")
-        if not separator or not sections or not name:
+        if not separator or not sections or not all((*sections, name)):
             raise ConfigError(
                 f"--set {override!r} is not of the form section.key=value", "e.g. --set crawl.links.min_karma=5"
             )
@@ -194,8 +194,11 @@ def _checked(
     while left is not None:
         with noted(errors):
             return from_table(cls, left, section)
-        others = ({key: value for key, value in left.items() if key != wrong} for wrong in left)
+        is_first = len(left) == len(values)
+        others = ({key: value for key, value in left.items() if key != each} for each in left)
         left = next((those for those in others if _error(cls, those, section) != errors[-1].lines), None)
+        if left is None and not is_first:
+            errors.pop()  # no value that is left causes it: it follows from one that has an error already
     return None
 
 
@@ -315,7 +318,7 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
         if not isinstance(value, (list, tuple)):
             kind = {str: "strings", float: "numbers"}[item_type]
             raise ConfigError(f"{wrong} a list of {kind}")
-        return tuple(_converted(item, item_type, place) for item in value)
+        return tuple(_converted(item, item_type, f"{place}[{i}]") for i, item in enumerate(value))
     if type_ is float and type(value) is int and abs(value) < 2**63:
         return float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):

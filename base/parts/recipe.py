@@ -31,8 +31,11 @@ class Recipe:
 
     def changes(self, earlier: Mapping[str, Any]) -> list[str]:
         """Name the differences from an earlier recipe in JSON, such as "trafilatura 2.3.1 is now 2.3.2"."""
-        before, now = (_details(recipe) for recipe in (earlier, self.to_json()))
-        names = [name for name in (now | before) if before and before.get(name) != now.get(name)]
+        before, now = (
+            {"code version": each.get("code_version"), **each.get("settings", {}), **each.get("versions", {})}
+            for each in (earlier, self.to_json())
+        )
+        names = [name for name in (now | before) if earlier and before.get(name) != now.get(name)]
         return [f"{name} {str(before.get(name))[:40]} is now {str(now.get(name))[:40]}" for name in names]
 
     def check_settings(self, earlier: Mapping[str, Any], place: str) -> None:
@@ -55,11 +58,6 @@ class Recipe:
     def hash(self) -> str:
         """SHA-256 of the canonical JSON form."""
         return sha256_json(self.to_json())
-
-
-def _details(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    versions, settings = recipe.get("versions", {}), recipe.get("settings", {})
-    return {"code version": recipe.get("code_version"), **settings, **versions} if recipe else {}
 
 
 def canonical_json(value: Any) -> bytes:

@@ -134,13 +134,9 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
             return _collect(_inflated(data, window_bits, max_bytes), max_bytes, EOFError)
     if _looks_like_text(data):
         return data
-    window_bits = zlib.MAX_WBITS if _is_zlib(data) else -zlib.MAX_WBITS
-    return _collect(_inflated(data, window_bits, max_bytes), max_bytes)
-
-
-def _is_zlib(data: bytes) -> bool:
-    """Whether the data has a zlib header (RFC 1950): method 8, and the first two bytes are a multiple of 31."""
-    return data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+    # a zlib header (RFC 1950): method 8, and the first two bytes are a multiple of 31
+    is_zlib = data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+    return _collect(_inflated(data, zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS, max_bytes), max_bytes)
 
 
 def _unbrotli(data: bytes, max_bytes: int) -> bytes:

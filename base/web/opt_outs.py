@@ -171,7 +171,8 @@ def _prescan(body: bytes) -> tuple[list[str], bool]:
             break
         if not attributes:  # like most tags, it can't be an opt-out
             continue
-        name, content = (_text(attributes.get(key, b"")) for key in (b"name", b"content"))
+        values = (attributes.get(key, b"").decode("latin-1") for key in (b"name", b"content"))
+        name, content = (html.unescape(value).strip().lower() for value in values)
         if name == "tdm-reservation" and content == "1":
             found.add("tdm_reserved")
         elif name == "robots" or name in KNOWN_TOKENS:
@@ -234,10 +235,6 @@ def utf_16_codec(body: bytes) -> str | None:
     if b"\0" not in body[:2]:
         return None
     return "utf-16-be" if body[:1] == b"\0" else "utf-16-le"
-
-
-def _text(value: bytes) -> str:
-    return html.unescape(value.decode("latin-1")).strip().lower()
 
 
 def _known(rules: Iterable[str]) -> set[str]:

@@ -40,6 +40,16 @@ def test_a_wrong_key_there_is_an_error_before_anything_runs(tmp_path: Path) -> N
         read(tmp_path, 'out = ""')
 
 
+def test_an_error_that_only_follows_from_another_is_left_out() -> None:
+    """The list that is a string is no list, so neither links nor pages are left; but links and pages are too much."""
+    for wrong, message in (
+        ({"links": "a.zst"}, r"^\[build\] links = 'a.zst': expected a list of strings$"),
+        ({"links": ["a"], "pages": ["b"], "out": 3}, "^2 errors:\n.* out = 3: .*\n.* needs either links or pages"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            BuildConfig({"build": wrong})
+
+
 ALL = """
 [trian]
 [crawl.links]

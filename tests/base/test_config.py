@@ -94,6 +94,7 @@ def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
         ({"train": {"min_karma": 3.5}}, "min_karma = 3.5: expected a whole number"),
         ({"train": {"ratio": "x"}}, "ratio = 'x': expected a number"),
         ({"train": {"hosts": "a"}}, "hosts = 'a': expected a list of strings"),
+        ({"train": {"hosts": ["a", 1]}}, r"hosts\[1\] = 1: expected a string"),
         ({"train": {"obey": 1}}, "obey = 1: expected true or false"),
         ({"train": {"before": 2018}}, "before = 2018: expected a string or 'none'"),
         ({"train": {"window": "long"}}, "window = 'long': expected a whole number or 'auto'"),
@@ -187,7 +188,7 @@ def test_a_file_that_is_missing_or_not_toml_is_a_short_error(tmp_path: Path) -> 
         load_config(str(tmp_path / "bytes.toml"))
 
 
-@pytest.mark.parametrize("override", ["min_karma=3", "crawl.links.min_karma", "=3", "crawl..=3"])
+@pytest.mark.parametrize("override", ["min_karma=3", "crawl.links.min_karma", "=3", "crawl..=3", ".x=3"])
 def test_an_override_of_another_form_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match="not of the form section.key=value"):
         load_config(None, [override])
