@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import GIVEN, need_out, verb
-from webtext.base.errors import InputError, WebtextError, did_you_mean
+from webtext.base.errors import DryRun, InputError, WebtextError, did_you_mean
 from webtext.base.run import Run
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     layout = run_build(config, run, errors)
     if run.dry_run:
         run.console.say(f"all parts of '{layout.root}' are done")
-        return
+        raise DryRun
     path = write_report(layout.root)
     run.console.result({"build": layout.root, "report": path}, _ended(layout, path))
     check_failures(layout, click.get_current_context().meta[GIVEN])
@@ -102,8 +102,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     layout, evaluation = run_pretrain(config, run, errors)
     path = write_report(layout.root)
     value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
-    text = perplexity_text(dict(evaluation))
-    run.console.result(value, f"{text}\n\n{_ended(layout, path)}")
+    run.console.result(value, f"{perplexity_text(dict(evaluation))}\n\n{_ended(layout, path)}")
     check_failures(layout, click.get_current_context().meta[GIVEN])
 
 
@@ -312,8 +311,7 @@ def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) ->
     from webtext.base.parts.partset import PartSet
 
     opened = PartSet.open(BuildLayout.existing(build_folder).dropped, "dropped")
-    known: set[str] = set()
-    shown: list[dict[str, Any]] = []
+    known, shown = set[str](), list[dict[str, Any]]()
     for index in range(len(opened.parts)):
         for batch in opened.batches(index):
             rows = batch.to_pylist()

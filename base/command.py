@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from webtext.base.errors import ConfigError, Interrupted, missing_extra
+from webtext.base.errors import ConfigError, DryRun, Interrupted, missing_extra
 from webtext.base.options import Defaults, SettingsOptions
 from webtext.base.storage import Folder
 
@@ -143,8 +143,12 @@ def _run(
     from webtext.base.run import Run
 
     console = Console("quiet" if quiet else "json" if as_json else "human")
-    with _engine(engine, address, workers, worker_memory << 20, console) as made:
-        return function(run=Run(made, console, dry_run, of_parts, replaces), **arguments)
+    try:
+        with _engine(engine, address, workers, worker_memory << 20, console) as made:
+            return function(run=Run(made, console, dry_run, of_parts, replaces), **arguments)
+    except DryRun:
+        console.result({"plan": console.said}, "")
+        raise
 
 
 def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: int, console: Console) -> Engine:

@@ -32,8 +32,10 @@ class Console:
 
     def __init__(self, mode: Mode = "human") -> None:
         self.mode: Mode = mode
+        self.said: list[str] = []  # in a dry run: its plan
 
     def say(self, text: str) -> None:
+        self.said.append(text)
         if self.mode == "human":
             print(visible(text), file=sys.stderr, flush=True)
 
@@ -98,8 +100,7 @@ def counted(n: int, singular: str, plural: str | None = None) -> str:
 def funnel_text(title: str, counts: Mapping[str, Any]) -> str:
     """Format a funnel as aligned lines: in, kept, then each reason; `counts` is what `Counts.to_json` returns."""
     rows = [("in", counts["records_in"]), ("kept", counts["kept"])]
-    rows += [(f"dropped: {reason}", n) for reason, n in counts["dropped"].items()]
-    rows += [(f"failed: {reason}", n) for reason, n in counts["failed"].items()]
+    rows += [(f"{fate}: {reason}", n) for fate in ("dropped", "failed") for reason, n in counts[fate].items()]
     width = max(len(label) for label, _ in rows)
     return "\n".join([title, *(f"  {label:<{width}}  {n:>12,}" for label, n in rows)])
 
@@ -207,9 +208,9 @@ class Panel(Progress):
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bars
 
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(20))
         self._bars = Bars(
-            *columns,
+            TextColumn("{task.description}", markup=False),
+            BarColumn(20),
             TextColumn("{task.fields[text]}", markup=False),
             console=_terminal(),
             redirect_stdout=sys.stdout.isatty(),  # otherwise results belong in the file or pipe that stdout is

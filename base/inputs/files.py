@@ -268,6 +268,4 @@ def _found(
     return found
 
 
-@functools.cache
-def _warn_once(text: str) -> None:
-    Console.warn(text)  # a verb may look at a folder more than once
+_warn_once = functools.cache(Console.warn)  # a verb may look at a folder more than once

@@ -42,6 +42,8 @@ def test_nothing_is_there_so_the_links_are_to_do_and_nothing_is_written(
     captured = capsys.readouterr()
     assert captured.err.splitlines() == ["1/6 links: who voted for what", "links: 1 part, 0 done, 1 to do"]
     assert captured.out == ""
+    assert run([verb, config, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"plan": captured.err.splitlines()}
 
 
 def test_links_are_there_so_the_pages_are_to_do(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,6 +75,8 @@ def test_what_is_done_is_passed_and_the_first_work_told(
     before = files(build)
     assert run(["build", str(path), "--dry-run"]) == 0
     assert capsys.readouterr().err.endswith(f"all parts of '{build}' are done\n")
+    assert run(["build", str(path), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"][-1] == f"all parts of '{build}' are done"
     assert run(["pretrain", str(path), "--dry-run"]) == 0
     assert "all 30 steps are done" in capsys.readouterr().err
     assert run(["pretrain", str(path), "--dry-run", "--set", "train.steps=31"]) == 3
