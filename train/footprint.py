@@ -215,7 +215,7 @@ def plan_training(
         *(f"  {name.replace('_', ' '):<20}{n / GIB:>9.2f}" for name, n in answer["memory"].items()),
     ]
     if memory_gib is not None:
-        what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
+        what, fits = f"in {memory_gib:,g} GiB", memory.total <= memory_gib * GIB
         smaller = advice(config, settings, shape, memory_gib * GIB)
         lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
     if settings.machine.offload:

@@ -27,7 +27,7 @@ def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> Non
     _, text = plan_training(settings, processes=8, memory_gib=(sizes[12] - 1) / GIB)
     assert text.endswith(": choose microbatch_size = 6 or activation_checkpointing = true")
     _, text = plan_training(settings, processes=8, memory_gib=sizes[12] / GIB)
-    assert text.endswith(f"  fits in {sizes[12] / GIB:.1f} GiB")
+    assert text.endswith(f"  fits in {sizes[12] / GIB:,g} GiB")
 
 
 def test_a_mesh_that_is_set_is_planned() -> None:

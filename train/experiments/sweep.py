@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from webtext.base.config import changed, options, setting_value, several_values
+from webtext.base.console import counted
 from webtext.base.errors import ConfigError, RunFailed, did_you_mean
 from webtext.base.run import Run
 from webtext.train.experiments.significance import ALPHA, differences
-from webtext.train.experiments.trials import LOSS, Result, Trials, held_out_sources, run_experiment, seeded
+from webtext.train.experiments.trials import LOSS, Result, Trial, Trials, held_out_sources, run_experiment, seeded
 from webtext.train.settings import ExperimentSettings, TrainSettings
 
 NOT_SWEPT = {
@@ -58,15 +59,15 @@ def run_sweep(
     """
     candidates, n_seeds = make_grid(over, settings), sweep.seeds or 1
     held_out_sources(tokens)
-    place = Path(out) / "trials"
-    of_candidates = (seeded(each.name, tokens, each.settings, n_seeds, place / each.name) for each in candidates)
-    trials = list(itertools.chain(*of_candidates))
+    trials: list[Trial] = []
+    for each in candidates:
+        trials += seeded(each.name, tokens, each.settings, n_seeds, Path(out, "trials", each.name))
 
     def judge(trained: Trials) -> Result:
         losses = (trial.loss() if trial in trained else None for trial in trials)
         return swept(candidates, {each.name: list(itertools.islice(losses, n_seeds)) for each in candidates}, out)
 
-    run.console.say(f"sweep: {len(candidates)} candidates x {n_seeds} seeds, {settings.steps:,} steps each")
+    run.console.say(f"sweep: {len(candidates)} candidates x {counted(n_seeds, 'seed')}, {settings.steps:,} steps each")
     plan = {"eval_windows": settings.monitor.eval_windows}
     return run_experiment("sweep", out, trials, plan, run, judge, may_fail=True)
 
@@ -88,7 +89,7 @@ def swept(candidates: Sequence[Candidate], losses: Mapping[str, Losses], out: st
         order_note(dict(itertools.islice(ran.items(), 2))),
     ]
     facts = {"seeds": n_seeds, "winner": {"values": best["values"], "loss": best["loss"]}}
-    title = f"{LOSS}, mean of {n_seeds} seeds"
+    title = f"{LOSS}, mean of {counted(n_seeds, 'seed')}"
     return Result(title=title, notes=notes, columns=("candidate", "loss"), rows=rows, facts=facts)
 
 
@@ -107,8 +108,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
             raise ConfigError(f"--over {text}: [train] has no '{name}'", did_you_mean(name, known))
         if name in NOT_SWEPT:
             raise ConfigError(f"--over {text}: '{name}' cannot be swept", NOT_SWEPT[name])
-        texts = several_values(listed) if listed else []
-        values = [setting_value(known, name, value, "train") for value in texts]
+        values = [setting_value(known, name, value, "train") for value in several_values(listed) if listed]
         if name in columns or not values or any(value in values[:i] for i, value in enumerate(values)):
             raise ConfigError(f"--over {text}: not one list of different values", "e.g. --over weight_decay=0.01,0.1")
         columns[name] = values
