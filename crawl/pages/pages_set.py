@@ -29,7 +29,7 @@ from webtext.base.parts.schemas import PAGE
 from webtext.base.parts.stage import SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.pages.link_table import LinkTable
-from webtext.crawl.pages.open_part import OpenPart, recover, remove_open
+from webtext.crawl.pages.open_part import OPEN, OpenPart, recover, remove_open
 from webtext.crawl.pages.reasons import FETCHED, outcome_of
 from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.user_agent import user_agent
@@ -133,7 +133,7 @@ class PagesSet:
                 says = f"SHA-256 {found[:12]}…, the manifest says {part.sha256[:12]}…"
                 raise InputError(f"'{self._writer.folder.location(part.name)}' was altered: {says}", REMAKE)
             yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=columns, use_threads=False)
-        if self.recovered and self.recovered.entries:
+        if self.recovered:
             rows = [{name: entry.row[name] for name in columns} for entry in self.recovered.entries]
             yield pa.RecordBatch.from_pylist(rows, pa.schema([PAGE.field(name) for name in columns]))
 
@@ -154,7 +154,7 @@ def _check_same_settings(folder: Folder, recipe: Recipe) -> None:
     try:
         if folder.exists(MANIFEST):
             begun = json.loads(folder.read_bytes(MANIFEST))["recipe"]
-        elif folder.exists(RECIPE):
+        elif folder.exists(RECIPE) and any(map(folder.exists, (OPEN, ENTRIES))):  # else no row has them yet
             begun = json.loads(folder.read_bytes(RECIPE))
         else:
             return

@@ -88,6 +88,13 @@ def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
         crawl(links, obey_noai=False)
 
 
+def test_a_crawl_without_a_row_may_be_rerun_with_other_settings(crawl: Any, web: Any, make_links: Any) -> None:
+    links = make_links([web.page("/a")])
+    with pytest.raises(InputError, match="does not exist"):
+        crawl(links, sources=("warc",), warc=("missing.warc.gz",))
+    assert len(crawl(links)) == 1
+
+
 def test_other_kinds_of_sets_are_rejected(crawl: Any, web: Any, tmp_path: Path) -> None:
     crawl([web.page("/a")])
     with pytest.raises(InputError, match="contains pages, not links"):
