@@ -321,7 +321,7 @@ def temporary_folder() -> str:
 
 def _files_within(folder: Path) -> Iterator[str]:
     def unreadable(error: OSError) -> None:
-        raise InputError(f"'{error.filename}' cannot be read: {error.strerror}", "name folders that you may read")
+        raise InputError(f"'{error.filename}' cannot be read: {error.strerror}", "name a readable file or folder")
 
     seen = {os.path.realpath(folder)}
     for root, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):

@@ -99,7 +99,7 @@ def check_dumps(links: PartSet) -> None:
     if broken:
         name = broken[0].id.rpartition(":")[0]
         raise RunFailed(
-            f"{len(broken)} dumps could not be read to the end; '{name}': {broken[0].reason} ({broken[0].cause})",
+            f"dumps not read to the end: {len(broken)}; '{name}': {broken[0].reason} ({broken[0].cause})",
             "the set contains the links that were read before the break",
             "download the files again and rerun the same command",
         )
