@@ -27,7 +27,7 @@ CEILINGS = {
     "Python in train/, lines": 8117,
     "Python in app/, lines": 3595,
     "Python in base/, tokens": 53_197,
-    "Python in crawl/, tokens": 59_309,
+    "Python in crawl/, tokens": 59_308,
     "Python in clean/, tokens": 63_373,
     "Python in tokenizer/, tokens": 31_654,
     "Python in shards/, tokens": 16_768,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_856,
+    "tests, lines": 62_853,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

@@ -126,6 +126,6 @@ class WarcReplay(contextlib.AbstractContextManager["WarcReplay"]):
             url = canonical_url(response.url)
             if url is not None:
                 place = (folder.url, name, response.offset, response.length)
-                kinds = (response.is_revisit, truncation(response.warc_headers) is not None)
+                kinds = response.is_revisit, truncation(response.warc_headers) is not None
                 row = (surt(url), url, response.captured, response.status, *place, *kinds)
                 self._index.execute(f"INSERT INTO captures VALUES ({', '.join('?' * len(row))})", row)

@@ -136,8 +136,10 @@ def fetch_pages(
         "peak_bytes": peak_bytes(),
         "host": platform.node(),
         "workers": 1,
+        "links_gone": n_gone,
+        "links_elsewhere": n_all - n_links,
+        PARENTS: places_of([parent], Folder(out)),
     }
-    about |= {"links_gone": n_gone, "links_elsewhere": n_all - n_links, PARENTS: places_of([parent], Folder(out))}
     if n_waiting:
         run.console.warn(
             f"{n_waiting:,} links have no row yet: archives are asked once their sites have not answered in "

@@ -151,9 +151,7 @@ def count_hosts(links: PartSet) -> pa.Table:
 def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
     """Return each host's links beyond its best `max_pages`, by karma (highest first), then by date (earliest first).
 
-    Links that can't be fetched don't count.
-
-    The table is empty if `max_pages` is None, which means no cap.
+    Links that can't be fetched don't count. The table is empty if `max_pages` is None, which means no cap.
     """
     if max_pages is None:
         return LinkTable()

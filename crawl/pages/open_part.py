@@ -62,7 +62,8 @@ class OpenPart:
     ) -> None:
         """Start part `index`, with `about` in its warcinfo record, or resume from what was recovered of it."""
         self.index = index
-        self.n_rows = len(recovered.entries) if recovered else 0
+        entries = recovered.entries if recovered else ()
+        self.n_rows = len(entries)
         self._folder = folder
         self._started = time.monotonic()
         self._warc_name = _file_name(index, ".warc.gz")
@@ -71,8 +72,8 @@ class OpenPart:
             self._warc_path.parent.mkdir(parents=True, exist_ok=True)
             if recovered:
                 _reopen(folder, self._warc_name, self._warc_path)
-            lines = [entry.index_line for entry in recovered.entries if entry.index_line] if recovered else []
-            end = recovered.entries[-1].end if recovered else 0
+            lines = [entry.index_line for entry in entries if entry.index_line]
+            end = entries[-1].end if entries else 0
             self._warc = WarcWriter(self._warc_path, self._warc_name, about, end, lines)
             self._journal = os.open(self._journal_path, os.O_RDWR | os.O_CREAT, 0o666)
             self._journal_bytes = recovered.journal_bytes if recovered else 0

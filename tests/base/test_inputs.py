@@ -242,9 +242,7 @@ def test_line_ends_of_texts_are_line_feeds(tmp_path: Path, monkeypatch: pytest.M
 # --- records and files that can't be read -----------------------------------------------------------------------------
 
 
-def test_a_line_that_is_no_record_has_a_reason_and_the_next_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_line_has_a_reason_and_the_next_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "MAX_LINE_BYTES", 1000)
     bad = {
         b"{no json": "not_json",

@@ -183,9 +183,7 @@ def test_a_contact_that_reaches_nobody_or_is_not_allowed_in_a_header_is_rejected
         FetchSettings(contact=contact)
 
 
-def test_machines_fetch_the_hosts_of_their_parts_and_together_all_links(
-    web: Any, make_links: Any, tmp_path: Path
-) -> None:
+def test_machines_fetch_their_parts_and_together_all_links(web: Any, make_links: Any, tmp_path: Path) -> None:
     urls = [web.page(f"/page{n}", host=host) for host in range(1, 9) for n in range(2)]
     options = [make_links(urls), "--allow-address", f"127.0.0.0/8:{web.port}", "--delay", "0", "--quiet"]
     found = []

@@ -108,9 +108,7 @@ def test_a_crawl_from_an_archive_is_complete_after_many_kills(
 
 
 @pytest.mark.parametrize("is_busy", [True, False], ids=["Retry-After", "archive_delay"])
-def test_a_restarted_run_keeps_the_archive_s_pause(
-    is_busy: bool, archived: Archived, make_links: Any, tmp_path: Path
-) -> None:
+def test_a_rerun_keeps_the_archive_s_pause(is_busy: bool, archived: Archived, make_links: Any, tmp_path: Path) -> None:
     links, out, seconds = make_links([next(iter(archived.links))]), tmp_path / "pages", 3
     answer = archived.web.answer
     busy = b"HTTP/1.1 503 Busy\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % seconds

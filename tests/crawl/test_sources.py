@@ -81,9 +81,7 @@ def test_a_name_that_matches_no_source_needs_the_option(tmp_path: Path) -> None:
     assert find_files([str(tmp_path / "links")], "urls") == [LinkFile(str(tmp_path), "links", "urls")]
 
 
-def test_a_folder_contributes_the_files_of_one_source_in_its_tree(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_adds_its_tree_s_files_of_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "2017" / "01").mkdir(parents=True)
     for name in ("RS_1.xz", "2017/01/RS_2.zst", "a.txt", "README"):
         (tmp_path / name).write_bytes(b"x")

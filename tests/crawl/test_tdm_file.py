@@ -103,9 +103,7 @@ def test_a_site_without_the_file_reserves_nothing(crawl: Any, web: Any, status: 
     assert crawl([url])[url]["reason"] is None
 
 
-def test_a_site_that_answers_for_robots_txt_alone_is_not_silent(
-    crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_that_only_sends_robots_txt_is_not_silent(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[str] = []
     monkeypatch.setattr(SilentSites, "answered", lambda self, origin: noted.append("answered"))
     monkeypatch.setattr(SilentSites, "did_not_answer", lambda self, origin: noted.append("silent"))

@@ -190,8 +190,7 @@ class _Connector(aiohttp.TCPConnector):
         return None
 
     def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        is_over = should_close or protocol.should_close or not _ends_cleanly(protocol)
-        super()._release(key, protocol, should_close=is_over)
+        super()._release(key, protocol, should_close=should_close or protocol.should_close or not _ends_well(protocol))
 
 
 def n_unread(protocol: ResponseHandler) -> int:
@@ -203,7 +202,7 @@ def n_unread(protocol: ResponseHandler) -> int:
     return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def _ends_cleanly(protocol: ResponseHandler) -> bool:
+def _ends_well(protocol: ResponseHandler) -> bool:
     """Remove the parser from a connection after its answer. Returns False if the start of another answer follows it.
 
     Without a parser, further bytes remain in the protocol's tail, which makes `should_close` true.
