@@ -15,7 +15,7 @@ from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 TOO_MANY_BYTES = "too_many_bytes"
 
 DROPPED: Mapping[str, str] = {
-    "status_not_ok": "an archived answer whose HTTP status is not 200",
+    "status_not_ok": "an archived answer whose HTTP status is neither 200 nor 203",
     "not_html": "neither HTML nor text by its Content-Type or first bytes",
     "empty_text": "no text is left",
     "unchanged_revisit": "a WARC revisit of the same URL whose earlier capture is not in the input",

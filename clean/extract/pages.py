@@ -37,10 +37,9 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 14  # 14: charsets by resiliparse, types before a blank; 13: elements in lines as browsers show them
+CODE_VERSION = 15  # 15: pages with status 203; 14: charsets by resiliparse, types before a blank
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("htmldate", "lxml", "resiliparse", "py3langid")
-OK_STATUS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,9 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     digests = run.map(_digest, of_sets, "clean.extract: find votes") if votes else [_digest(None, t) for t in of_sets]
     sources = [(pages.source(part),) for pages in sets for part in range(len(pages.parts))]
     tasks: list[tuple[Any, tuple[SourcePart, ...], str]] = [*zip(of_sets, sources, digests, strict=True)]
-    for file, sha256 in zip(files, hash_files(files, run), strict=True):
-        tasks.append((FileTask(file, settings), (), sha256))
+    tasks += [
+        (FileTask(file, settings), (), sha256) for file, sha256 in zip(files, hash_files(files, run), strict=True)
+    ]
     return run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],
@@ -190,7 +190,7 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
     response = page.response
     if response.damage == UNCHANGED:
         return Dropped(UNCHANGED)
-    if response.damage is None and response.status != OK_STATUS:
+    if response.damage is None and response.status not in (200, 203):  # as `crawl fetch`
         return Dropped("status_not_ok")
     headers = [(name.lower(), value) for name, value in response.http_headers.fields]
     opted_out = obeyed([*page.opt_outs, *header_opt_outs(headers)], page.settings)

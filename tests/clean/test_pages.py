@@ -96,9 +96,8 @@ def test_links_that_redirect_to_a_page_are_also_its_links(tmp_path: Path, run: R
 
 
 def test_any_warc_files_are_read_and_every_response_is_counted(tmp_path: Path, run: Run) -> None:
-    write_warc(
-        tmp_path / "a.warc.gz", [("http://a.example/", page(article(1))), ("http://a.example/", page(article(1)))]
-    )
+    repeated = [("http://a.example/", page(article(1)))] * 2
+    write_warc(tmp_path / "a.warc.gz", repeated, status="203 Non-Authoritative Information")
     write_warc(tmp_path / "b.warc.gz", [("http://b.example/", page(article(2)))], status="404 Not Found")
     write_warc(tmp_path / "c.warc.gz", [("http://c.example/", b"%PDF-1.4"), ("http://d.example/", page(""))])
     documents = extract_documents([str(tmp_path / "*.warc.gz")], str(tmp_path / "out"), SETTINGS, run)
