@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BUILD = ("documents/", "signals/", "corpus/", "dropped/", "links/", "pages/", "index/", "tokens/", "_dedup/")
 """Names that mark a folder to which these verbs may write: a build, or an earlier result."""
+OUT = click.option("--out", metavar="DIR", help="Folder to write.")
+DOCUMENTS = click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 SETTINGS: dict[str, type] = {
     "extract": ExtractSettings,
     "remove": RemovalSettings,
@@ -60,7 +62,7 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
 
 @verb(group, "run", workers=True, settings=sections(*SETTINGS), epilog=RUN_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="PAGES...")
-@click.option("--out", metavar="DIR", help="Folder to write.")
+@OUT
 def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Turn pages into a corpus: extract, filter, deduplicate.
 
@@ -94,7 +96,7 @@ Writes: DIR, a part set of documents in every language
     epilog=EXTRACT_EXAMPLES,
 )
 @click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
-@click.option("--out", metavar="DIR", help="Folder to write.")
+@OUT
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
     """Turn pages into documents, without filtering them."""
     from webtext.base.console import funnel_text
@@ -122,8 +124,8 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 
 
 @verb(group, "filter", workers=True, settings=sections("remove", "votes", "language", "rules"), epilog=FILTER_EXAMPLES)
-@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
-@click.option("--out", metavar="DIR", help="Folder to write.")
+@DOCUMENTS
+@OUT
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
     """Apply removal lists, votes, language and quality rules.
 
@@ -154,8 +156,8 @@ Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
 
 
 @verb(group, "dedup", workers=True, settings=sections("remove", "dedup"), epilog=DEDUP_EXAMPLES)
-@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
-@click.option("--out", metavar="DIR", help="Folder to write.")
+@DOCUMENTS
+@OUT
 def dedup(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
     """Remove exact and near duplicates from documents.
 
@@ -185,8 +187,8 @@ Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files)
     section="clean.decontaminate",
     epilog=DECONTAMINATE_EXAMPLES,
 )
-@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
-@click.option("--out", metavar="DIR", help="Folder to write.")
+@DOCUMENTS
+@OUT
 def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[str, ...], out: str | None) -> None:
     """Report or drop what documents share with evaluation sets.
 
@@ -293,7 +295,7 @@ Writes: DIR, a part set without texts and titles; with --check nothing
 
 @verb(group, "release", replaces=False, workers=True, epilog=RELEASE_EXAMPLES)
 @click.argument("build", metavar="BUILD")
-@click.option("--out", metavar="DIR", help="Folder to write.")
+@OUT
 @click.option("--check", metavar="RELEASE", help="Count the texts of this release that BUILD has; write nothing.")
 def release(run: Run, build: str, out: str | None, check: str | None) -> None:
     """Write a corpus without its texts, or check such a release.

@@ -267,16 +267,13 @@ class Requests:
         canonical = canonical_url(url) if url and (self._urls or self._domains) else None
         if canonical is not None:
             found.append(self._urls.get(_without_scheme(canonical)))
-            found += self._of_host(host_of(canonical))
+            labels = host_of(canonical).removesuffix(".").split(".")
+            found += [self._domains.get(".".join(labels[start:])) for start in range(len(labels))]
         return list(dict.fromkeys(line for line in found if line is not None))
 
     def parent(self, lines: Iterable[Request]) -> RequestList:
         """Return the lines that named documents, as a parent of the sets made without these documents."""
         return RequestList(sha256_json(sorted({line.written for line in lines})), Folder(self.lists[0]))
-
-    def _of_host(self, host: str) -> list[Request | None]:
-        labels = host.removesuffix(".").split(".")
-        return [self._domains.get(".".join(labels[start:])) for start in range(len(labels))]
 
     def _add(self, line: Request) -> None:
         written = line.written

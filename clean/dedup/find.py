@@ -87,10 +87,6 @@ class Duplicates:
     threshold: float
     clusters: Clusters
 
-    def table(self, part: int) -> pa.Table:
-        """Return the rows to drop from documents part `part`: row (ascending), reason, duplicate_of, similarity."""
-        return self.rows.open().table(part)
-
 
 @dataclass
 class Dedup(Step):
@@ -115,7 +111,8 @@ class Dedup(Step):
         return [Dedup(self.settings, found, part.record_digest) for part in found.rows.open().parts]
 
     def begin(self, part: DocumentsPart, dropped: Any) -> None:
-        self._rows, self._dropped = self.found.table(part.place).rename_columns({"similarity": "value"}), dropped
+        rows = self.found.rows.open().table(part.place)
+        self._rows, self._dropped = rows.rename_columns({"similarity": "value"}), dropped
         # by the first row: a batch in which a later step fails comes again, row by row
         self._compared: dict[int, pa.RecordBatch] = {}
 
@@ -178,7 +175,9 @@ def _find(work: Work, compared: Sequence[tuple[PartSet, PartSet]]) -> Duplicates
     edges = find_candidates(work, signatures, texts, copies)
     joined = find_components(work, edges, copies)
     members, settled = settle_components(work, signatures, documents, copies, joined)
-    rows = _publish_rows(work, texts, members, settled)
+    names = SetName.of(texts), SetName.of(members), SetName.of(settled)
+    payloads = [(number, *names) for number in range(work.n_indexed, len(work.sources))]
+    rows = work.make(DUPLICATES, _rows_of_part, payloads, [texts, members, settled], kind=DUPLICATES)
     clusters = _clusters_of(work, texts, members, edges, settled)
     return Duplicates(SetName.of(rows), work.settings.threshold, clusters)
 
@@ -215,14 +214,8 @@ def _known_result(work: Folder, key: str) -> Duplicates | None:
     return known if rows.hash == result["rows"] else None
 
 
-def _publish_rows(work: Work, texts: PartSet, members: PartSet, settled: PartSet) -> PartSet:
-    """Make the set `duplicates`: for each documents part, the rows to drop and the rows that could not be compared."""
-    names = SetName.of(texts), SetName.of(members), SetName.of(settled)
-    payloads = [(number, *names) for number in range(work.n_indexed, len(work.sources))]
-    return work.make(DUPLICATES, _rows_of_part, payloads, [texts, members, settled], kind=DUPLICATES)
-
-
 def _rows_of_part(context: PartContext, task: PartTask) -> None:
+    """Write for a documents part the rows to drop and the rows that could not be compared."""
     _, (number, texts, members, settled) = task.payload
     dropped = pa.Table.from_batches(read_range(settled.open(), number, DROPPED), DROPPED)
     rows = pa.table([row_numbers(np.asarray(dropped["document"])), *dropped.columns[1:]], schema=SCHEMAS[DUPLICATES])

@@ -46,11 +46,8 @@ def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSe
 def columns_of(rules: RuleSettings | None, language: LanguageSettings | None) -> list[str]:
     """Return the columns of signals that `verdicts` reads."""
     asked = [] if language is None or ALL in language.language else ["language", "language_score"]
-    return [
-        "failed",
-        *asked,
-        *dict.fromkeys(RULES[reason].column for reason in (rules.thresholds() if rules is not None else {})),
-    ]
+    compared = (RULES[reason].column for reason in (rules.thresholds() if rules is not None else ()))
+    return ["failed", *asked, *dict.fromkeys(compared)]
 
 
 def _numbers(signals: pa.Table, column: str) -> np.ndarray:
@@ -110,13 +107,8 @@ class Yields:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, rules in order; the threshold is null if it isn't a number."""
         rules = [
-            {
-                "rule": reason,
-                "threshold": None if np.isnan(each.threshold) else each.threshold,
-                "dropped_alone": each.alone,
-                "dropped_first": each.first,
-                "dropped_only": each.only,
-            }
+            {"rule": reason, "threshold": None if np.isnan(each.threshold) else each.threshold}
+            | {f"dropped_{name}": getattr(each, name) for name in ("alone", "first", "only")}
             for reason, each in self.rules.items()
         ]
         return {"documents": self.documents, "kept": self.kept, "rules": rules}

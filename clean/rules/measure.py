@@ -104,13 +104,10 @@ def _measured(
     batches = documents.batches(part, COLUMNS, BATCH_ROWS)
     schema = SIGNALS if model is None else SCORED_SIGNALS
     for rows, signals in apply(lambda batch: signals_table(batch, model), batches):
-        failed = isinstance(signals, Failed)
-        yield pa.Table.from_pylist([_unmeasured(rows, signals)], schema=schema) if failed else signals, failed
-
-
-def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
-    about: dict[str, Any] = document.select(OF_DOCUMENT).to_pylist()[0]
-    return dict.fromkeys(SIGNALS.names, 0) | about | {"failed": failed.reason}
+        if failed := isinstance(signals, Failed):
+            about = dict.fromkeys(SIGNALS.names, 0) | rows.select(OF_DOCUMENT).to_pylist()[0]
+            signals = pa.Table.from_pylist([about | {"failed": signals.reason}], schema=schema)
+        yield signals, failed
 
 
 def signals_table(documents: pa.RecordBatch | pa.Table, model: ScoreModel | None = None) -> pa.Table:

@@ -137,7 +137,7 @@ def removals(ids: list[str], texts: list[str]) -> tuple[float, str, dict[str, st
         kept = {}
         for part in range(len(documents.parts)):
             names = documents.table(part, ["id"])["id"].to_pylist()
-            kept |= {names[row["row"]]: row["duplicate_of"] for row in found.table(part).to_pylist()}
+            kept |= {names[row["row"]]: row["duplicate_of"] for row in found.rows.open().table(part).to_pylist()}
         return seconds, summary(found), kept
 
 

@@ -69,7 +69,7 @@ def by_id(documents: PartSet, found: Duplicates) -> dict[str, tuple[str, str, fl
     result = {}
     for part in range(len(documents.parts)):
         ids = documents.table(part, ["id"])["id"].to_pylist()
-        for row in found.table(part).to_pylist():
+        for row in found.rows.open().table(part).to_pylist():
             result[ids[row["row"]]] = (row["reason"], row["duplicate_of"], row["similarity"])
     return result
 

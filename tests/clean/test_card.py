@@ -362,8 +362,7 @@ def test_the_card_reports_records_that_killed_a_worker_but_not_for_a_crawl(build
 
 
 def altered(opened: PartSet) -> bytes:
-    manifest = without_check(opened.manifest) | {"reproducible": False}
-    return json.dumps(with_check(manifest)).encode()
+    return json.dumps(with_check(without_check(opened.manifest) | {"reproducible": False})).encode()
 
 
 def test_pages_that_the_documents_were_not_made_from_are_rejected(build: Build, tmp_path: Path) -> None:
@@ -375,5 +374,4 @@ def test_pages_that_the_documents_were_not_made_from_are_rejected(build: Build, 
 def test_the_verb_takes_the_publishers_words(build: Build, tmp_path: Path, clean: Callable[..., str]) -> None:
     arguments = ["run", build[0].folder.url, "--out", str(tmp_path / "b"), "--workers", "1", "--set"]
     clean(*arguments, "clean.card.license='odc-by'")
-    head = head_of((tmp_path / "b" / "corpus" / "README.md").read_text())
-    assert head["license"] == "odc-by"
+    assert head_of((tmp_path / "b" / "corpus" / "README.md").read_text())["license"] == "odc-by"

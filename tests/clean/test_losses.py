@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from typing import Any
 
 import pytest
 from dedup_sets import document, edited, prose, write_set
-from set_contents import contents
+from set_contents import contents, write_jsonl
 
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
@@ -65,8 +64,7 @@ def test_documents_that_dedup_did_not_compare_do_not_count(tmp_path, clean):
 
 def test_an_imported_file_that_lost_almost_everything_is_named_as_a_source(tmp_path, clean):
     for name, texts in {"same": ["one text"] * 20, "other": [f"another text {i} of many" for i in range(20)]}.items():
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        (tmp_path / f"{name}.jsonl").write_text(lines)
+        write_jsonl(tmp_path / f"{name}.jsonl", *({"text": text} for text in texts))
     files = [str(tmp_path / f"{name}.jsonl") for name in ("same", "other")]
     clean("dedup", *files, "--out", str(tmp_path / "out"), "--workers", "1")
     (loss,) = known_losses(Folder(tmp_path / "out"))["losses"]

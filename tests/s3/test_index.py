@@ -40,7 +40,7 @@ def test_an_index_in_a_store_has_the_bytes_of_one_on_disk_and_gives_its_answers(
     asked = [document("a", edited(prose(1))), document("b", edited(prose(2), 9)), document("c", edited(prose(99)))]
     settings = DedupSettings(index=(f"{place}/index",))
     found = find_duplicates(write_set(f"{place}/asked", asked, 1), settings, Folder(f"{place}/_dedup"), run)
-    rows = found.table(0).to_pylist()
+    rows = found.rows.open().table(0).to_pylist()
     assert [(row["row"], row["reason"], row["duplicate_of"]) for row in rows] == [
         (0, "exact_duplicate", "d1"),
         (1, "near_duplicate", "d2"),
