@@ -47,6 +47,7 @@ from webtext.clean.steps import Batch, Cleaning, Length, Step
 CODE_VERSION = 4  # 4: documents by domain, attached to dropped
 NOTES = (".txt", ".md", ".json", ".csv")  # ignored in a folder of WARC files
 DECONTAMINATE = "clean.decontaminate"
+RESULTS = ("corpus", "dropped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ def clean_pages(
         Evaluation.of(settings.decontaminate),
     ]
     score_model(settings.rules)
+    _check_place(out, "clean.run")
     pages, documents = _read_inputs(inputs, out, settings.extract, run)
     result = _apply(steps, documents, out, "clean.run", run)
     assert result.signals is not None, "rules measure"
@@ -141,7 +143,7 @@ def filter_documents(
     """Apply removal lists, votes, language and quality rules, no dedup: writes out/signals, out/corpus and out/dropped."""
     judging = Votes(votes) if votes and votes.judges else None
     steps = [Removals.of(remove or RemovalSettings()), judging, Length(), Rules(language=language), Rules(rules)]
-    return _apply(steps, read_documents(inputs, out, run), out, "clean.filter", run)
+    return _apply(steps, inputs, out, "clean.filter", run)
 
 
 def count_rule_yields(
@@ -172,7 +174,7 @@ def dedup_documents(
 ) -> Cleaning:
     """Apply removal lists and remove exact and near duplicates, nothing else: writes out/corpus and out/dropped."""
     steps = [Removals.of(remove or RemovalSettings()), Length(), Dedup(settings)]
-    return _apply(steps, read_documents(inputs, out, run), out, "clean.dedup", run)
+    return _apply(steps, inputs, out, "clean.dedup", run)
 
 
 def decontaminate_documents(inputs: Sequence[str], out: str, settings: DecontaminationSettings, run: Run) -> Cleaning:
@@ -180,7 +182,7 @@ def decontaminate_documents(inputs: Sequence[str], out: str, settings: Decontami
     evaluation = Evaluation.of(settings)
     if evaluation is None:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
-    return _apply([Length(), evaluation], read_documents(inputs, out, run), out, DECONTAMINATE, run)
+    return _apply([Length(), evaluation], inputs, out, DECONTAMINATE, run)
 
 
 def documents_sets(inputs: Sequence[str], out: str, run: Run) -> list[PartSet]:
@@ -191,8 +193,15 @@ def documents_sets(inputs: Sequence[str], out: str, run: Run) -> list[PartSet]:
     return found + ([_read_inputs(others, out, ExtractSettings(), run)[1]] if others else [])
 
 
-def _apply(given: Sequence[Step | None], documents: PartSet, out: str, stage: str, run: Run) -> Cleaning:
-    """Apply the steps in their order; write the corpus and the dropped."""
+def _check_place(out: str, stage: str, *parents: PartSet) -> None:
+    """Raise InputError if `out` has sets of another verb: importing would replace their documents, measuring their signals."""
+    recipe = Recipe(stage=stage, code_version=CODE_VERSION, settings={})
+    for kind in RESULTS:
+        SetWriter(f"{out}/{kind}", kind, recipe, parents).check_place()
+
+
+def _apply(given: Sequence[Step | None], inputs: PartSet | Sequence[str], out: str, stage: str, run: Run) -> Cleaning:
+    """Apply the steps in their order to a documents set or to `read_documents`; write the corpus and the dropped."""
     steps = [step for step in given if step is not None]
     sections = {name: each for step in steps for name, each in step.sections().items()}
     recipe = Recipe(
@@ -201,9 +210,9 @@ def _apply(given: Sequence[Step | None], documents: PartSet, out: str, stage: st
         settings=sections["decontaminate"] if stage == DECONTAMINATE else sections,
         versions={name: version for step in steps for name, version in step.versions.items()},
     )
-    outputs = {kind: (f"{out}/{kind}", kind) for kind in ("corpus", "dropped")}
-    for url, kind in outputs.values():  # first: measuring would replace the signals of another set
-        SetWriter(url, kind, recipe, [documents]).check_place()
+    _check_place(out, stage)
+    documents = inputs if isinstance(inputs, PartSet) else read_documents(inputs, out, run)
+    _check_place(out, stage, documents)
     cleaning = Cleaning(documents, Folder(out), run)
     cleaning.prepare(steps)
     measured = [documents] if cleaning.signals is None else [documents, cleaning.signals]
@@ -219,7 +228,7 @@ def _apply(given: Sequence[Step | None], documents: PartSet, out: str, stage: st
             for place, (part, prepared) in enumerate(zip(documents.parts, cleaning.prepared, strict=True))
         ],
         recipe=recipe,
-        outputs=outputs,
+        outputs={kind: (f"{out}/{kind}", kind) for kind in RESULTS},
         parents=[*measured, *cleaning.parents],
         run=run,
         label=stage,

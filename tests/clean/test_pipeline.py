@@ -238,23 +238,25 @@ def test_parquet_files_are_deduplicated_and_ids_do_not_depend_on_their_order(tmp
 def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(built: Cleaning, run: Run) -> None:
     out = built.corpus.folder.local_path().parent
     before = contents(out)
-    with pytest.raises(InputError, match="is both input and output"):
+    with pytest.raises(InputError, match="written by 'clean.run', which 'clean.filter' would replace"):
         filter_documents([f"{out}/corpus"], str(out), RuleSettings(), LanguageSettings(), run)
     assert contents(out) == before
 
 
 def test_a_corpus_that_another_stage_wrote_is_not_replaced(built: Cleaning, tmp_path: Path, run: Run) -> None:
-    """The verb that wrote it may replace it with other settings."""
+    """Nor are documents imported beside it. The verb that wrote it may replace it with other settings."""
     documents, out = [built.documents.folder.url], str(tmp_path / "filtered")
     first = filter_documents(documents, out, RuleSettings(), LanguageSettings(), run)
     manifest = Path(out, "corpus", "manifest.json").read_bytes()
-    message = (
-        r"corpus' contains corpus written by 'clean.filter', which 'clean.dedup' would replace\nchoose another --out"
-    )
-    with pytest.raises(InputError, match=message):
-        dedup_documents(documents, out, DedupSettings(), run)
+    message = r"corpus' contains corpus written by 'clean.filter', which 'clean.dedup' would replace\nchoose another"
+    (tmp_path / "texts.jsonl").write_text('{"text": "Another text."}')
+    for given in (documents, [str(tmp_path / "texts.jsonl")]):
+        with pytest.raises(InputError, match=message):
+            dedup_documents(given, out, DedupSettings(), run)
+    with pytest.raises(InputError, match="'clean.filter', which 'clean.run' would replace"):
+        clean_pages(given, out, CleanSettings(), run)
     assert Path(out, "corpus", "manifest.json").read_bytes() == manifest
-    assert not Path(out, "_dedup").exists()
+    assert not any(Path(out, name).exists() for name in ("_dedup", "documents"))
     again = filter_documents(documents, out, RuleSettings(rule=("too_few_words=10",)), LanguageSettings(), run)
     assert again.corpus.records == first.corpus.records + 1
 
