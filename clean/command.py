@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -308,7 +309,7 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
     if check is not None:
         if out is not None:
             raise ConfigError("--out and --check are both given", "a check writes nothing: remove one of them")
-        found = compare_release(check, build).to_json()
+        found = asdict(compare_release(check, build))
         lines = [[name, f"{n:,}"] for name, n in found.items() if name != "same_recipe"]
         lines.append(["recipe", "equal" if found["same_recipe"] else "different"])
         run.console.result({"release": check, "build": build} | found, aligned(lines))

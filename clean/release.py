@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from webtext.base.parts.identifiers import link_id, link_key
 from webtext.base.parts.partset import MANIFEST, PartSet, SetName
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import RELEASE
-from webtext.base.parts.stage import PartContext, PartTask, make_set
+from webtext.base.parts.stage import PartContext, PartTask, SetWriter, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
@@ -52,21 +52,18 @@ class Comparison:
     new_texts: int  # documents of the build whose text is not in the release
     same_recipe: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
-
 
 def write_release(build: str, out: str, run: Run) -> PartSet:
     """Write the release of the folder `build` to `out` and return it. Raises InputError if there is no corpus."""
     corpus = PartSet.open(Folder(build).location("corpus"), "corpus")
-    write_links(build, corpus, Folder(out).location("links"), run)
-    recipes = _recipes(build, corpus)
+    recipes, folder, tasks = _recipes(build, corpus), Folder(out), PartTask.for_each(corpus)
     recipe = Recipe(stage="clean.release", code_version=CODE_VERSION, settings=recipes)
-    tasks = PartTask.for_each(corpus)
-    released = make_set(_release_part, tasks, Folder(out).location(KIND), KIND, recipe, [corpus], run)
+    for kind in (KIND, corpus.kind):  # first: else the links of another release, or of a build, would be written
+        SetWriter(folder.location(kind), kind, recipe, [corpus]).check_place(run.replaces)
+    write_links(build, corpus, folder.location("links"), run)
+    released = make_set(_release_part, tasks, folder.location(KIND), KIND, recipe, [corpus], run)
     if not run.dry_run:
-        _write_recipe(Folder(out), recipes)
+        _write_recipe(folder, recipes)
     return released
 
 
@@ -110,13 +107,10 @@ def _write_recipe(folder: Folder, recipes: dict[str, Any]) -> None:
     for name, settings in sections.items():
         lines += ["", f"[clean.{name}]"]
         for key, value in sorted(settings.items()):  # evaluation sets are files, whose places only their users know
-            lines.append(f"{'# ' if key == 'against' else ''}{key} = {_toml(value)}")
+            # for every type of setting but None, JSON is TOML
+            toml = json.dumps("none" if value is None else value, ensure_ascii=False)
+            lines.append(f"{'# ' if key == 'against' else ''}{key} = {toml}")
     folder.write_bytes(RECIPE, ("\n".join(lines) + "\n").encode())
-
-
-def _toml(value: Any) -> str:
-    """Return a setting's value in TOML: for every type of setting but None, JSON is TOML."""
-    return '"none"' if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _release_part(context: PartContext, task: PartTask) -> None:

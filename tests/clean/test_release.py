@@ -22,7 +22,7 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents
-from webtext.clean.release import compare_release, write_release
+from webtext.clean.release import Comparison, compare_release, write_release
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import DecontaminationSettings
 
@@ -73,14 +73,9 @@ def test_the_same_pages_built_again_elsewhere_match_to_the_last_text(
     released: PartSet, tmp_path: Path, run: Run
 ) -> None:
     again = build(tmp_path, run, {str(i): article(i, 40) for i in range(1, 6)})
-    assert compare_release(folder_of(released), again).to_json() == {
-        "documents": 5,
-        "same_text": 5,
-        "other_text": 0,
-        "missing": 0,
-        "new_texts": 0,
-        "same_recipe": True,
-    }
+    assert compare_release(folder_of(released), again) == Comparison(
+        documents=5, same_text=5, other_text=0, missing=0, new_texts=0, same_recipe=True
+    )
 
 
 def test_a_check_counts_changed_missing_and_new_texts(released: PartSet, tmp_path: Path, run: Run) -> None:
@@ -95,7 +90,7 @@ def test_a_release_of_nothing_matches_nothing(released: PartSet, tmp_path: Path,
     empty = build(tmp_path, run, {"1": "Too short to stay in any corpus of English."})
     nothing = write_release(empty, str(tmp_path / "release"), run)
     assert nothing.records == 0
-    assert compare_release(folder_of(nothing), empty).to_json()["documents"] == 0
+    assert compare_release(folder_of(nothing), empty).documents == 0
     assert compare_release(folder_of(released), empty).missing == 5
 
 
@@ -124,6 +119,17 @@ def test_a_folder_without_a_corpus_is_named(tmp_path: Path, released: PartSet, r
         write_release(str(tmp_path), str(tmp_path / "out"), run)
     with pytest.raises(InputError, match="contains release, not corpus"):
         PartSet.open(released.folder.url, "corpus")
+
+
+def test_a_release_is_written_neither_over_another_nor_into_a_build(
+    first: str, released: PartSet, tmp_path: Path, run: Run
+) -> None:
+    other = build(tmp_path, run, {"1": article(1, 40)}, LENIENT)
+    for out, message in ((folder_of(released), "was made with other settings"), (first, "is both input and output")):
+        files = {path: path.read_bytes() for path in Path(out).rglob("*") if path.is_file()}
+        with pytest.raises(InputError, match=message):
+            write_release(first if out == first else other, out, replace(run, replaces=False))
+        assert {path: path.read_bytes() for path in Path(out).rglob("*") if path.is_file()} == files
 
 
 def test_the_verb_writes_or_checks_and_rejects_both_at_once(
