@@ -235,11 +235,13 @@ def score_train(
     """
     from webtext.base.storage import Folder
     from webtext.clean.pipeline import documents_sets
+    from webtext.clean.score.model import check_place
     from webtext.clean.score.train import train_score
 
     if not background:
         raise ConfigError("no --background given", "name sets or files of pages that nobody voted for")
     folder, name = Folder.split(place := need_out(out))
+    check_place(place)
     voted_sets = documents_sets(voted, folder.location(f"_{name}/voted"), run)
     others = documents_sets(background, folder.location(f"_{name}/background"), run)
     run.would_write(place)

@@ -61,6 +61,15 @@ def write_model(location: str, weights: npt.NDArray[np.int16], header: Mapping[s
     return open_model(location)
 
 
+def check_place(location: str) -> None:
+    """Raise InputError if `location` is a file that isn't a model: it would be replaced."""
+    folder, name = Folder.split(location)
+    if folder.exists(name):
+        with folder.open(name) as file:
+            if file.read(len(MAGIC)) not in (b"", MAGIC):
+                raise InputError(f"'{location}' is not a vote score, and would be replaced", "choose another --out")
+
+
 def open_model(location: str) -> ScoreModel:
     """Open a model; raises InputError if the file isn't a complete, unaltered model that this version can apply."""
     folder, name = Folder.split(location)

@@ -30,7 +30,7 @@ from webtext.base.run import Run
 from webtext.clean import _ngrams
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, count_rule_yields, documents_sets, filter_documents
-from webtext.clean.rules.measure import signals_table
+from webtext.clean.rules.measure import COLUMNS, signals_table
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.score.model import MAGIC, MAX_CHARACTERS, ScoreModel, open_model, write_model
 from webtext.clean.score.train import train_score
@@ -351,15 +351,8 @@ def test_another_model_measures_again_and_none_leaves_the_column_out(tmp_path: P
 
 
 def test_a_document_that_cannot_be_measured_or_has_no_word_has_no_score(tmp_path: Path) -> None:
-    batch = pa.RecordBatch.from_pylist(
-        [
-            {"id": str(i), "text": text, "language": None, "language_score": None, "extractor_agreement": None}
-            for i, text in enumerate(["x" * 10_000_001, "--"])
-        ],
-        pa.schema(
-            [DOCUMENT.field(name) for name in ("id", "text", "language", "language_score", "extractor_agreement")]
-        ),
-    )
+    given = [{"id": "", "text": text} for text in ("x" * 10_000_001, "--")]
+    batch = pa.RecordBatch.from_pylist(given, pa.schema([DOCUMENT.field(name) for name in COLUMNS]))
     table = signals_table(batch, small(tmp_path / "m"))
     assert table["vote_score"].to_pylist() == [None, None]
     assert table["failed"].to_pylist() == ["too_many_bytes", None]
@@ -399,3 +392,8 @@ def test_the_verb_trains_and_prints_what_the_score_would_keep(
     with pytest.raises(DryRun):
         clean("score", "train", voted, "--background", background, "--out", str(tmp_path / "x"), "--dry-run")
     assert not (tmp_path / "x").exists()
+    mine = write_jsonl(tmp_path / "mine.jsonl", {"text": "not a model"})
+    for other, message in ((mine, "is not a vote score, and would be replaced"), (voted, "Is a directory")):
+        assert webtext(["clean", "score", "train", voted, "--background", background, "--out", other]) == 3
+        assert message in capsys.readouterr().err
+    assert "not a model" in Path(mine).read_text()
