@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import realpath
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError
@@ -33,7 +34,7 @@ class DedupSettings:
             value = getattr(self, name)
             if not 1 <= value <= PERMUTATIONS:
                 raise ConfigError(f"clean.dedup.{name} is {value}", f"it must be between 1 and {PERMUTATIONS}")
-        if self.keep_index in self.index:
+        if self.keep_index is not None and realpath(self.keep_index) in map(realpath, self.index):
             raise ConfigError(
                 f"clean.dedup.keep_index '{self.keep_index}' is also given as an --index to compare with",
                 "choose another folder: every corpus needs its own index",

@@ -280,6 +280,7 @@ def test_one_word_of_ten_megabytes_and_text_without_spaces_are_ordinary_document
         ({"rows": 0}, "rows is 0"),
         ({"bands": 32}, "32 bands of 5 rows need 160 permutations"),
         ({"index": ("a", "b"), "keep_index": "b"}, "keep_index 'b' is also given as an --index"),
+        ({"index": ("./a/../b",), "keep_index": "b/"}, "keep_index 'b/' is also given as an --index"),
         ({"threshold": 0.5}, "25 bands of 5 rows find only 54.8% of the pairs at threshold 0.5"),
     ],
 )
