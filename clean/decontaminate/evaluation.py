@@ -1,8 +1,8 @@
 """Evaluation sets: files of examples, and the n-grams of these examples.
 
-Each line of a JSONL file and each row of a Parquet file is an example. Any other file is one running text and a single
-example, like the test sets of Radford et al.'s Table 6. A set that can't be read completely raises InputError, because
-a gap would hide overlap with the corpus.
+Each record of a Parquet, JSON or CSV file is an example. Any other file is one running text and a single example, like the
+test sets of Radford et al.'s Table 6. A set that can't be read completely raises InputError, because a gap would hide
+overlap with the corpus.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from webtext.clean.text.clean_text import clean_text, is_longer
 
 MIN_RECALL = 0.99  # of pairs at the threshold
 MOST = 100  # documents named for a text
-LONG, EMPTY = Refused(TOO_MANY_BYTES, ""), Refused("empty_text", "")
+LONG, EMPTY, WORDLESS = (Refused(reason, "") for reason in (TOO_MANY_BYTES, "empty_text", "no_words"))
 MADE = {"seed": SEED, "scheme": "affine32"}  # of datasketch's MinHashes that are our signatures
 Signed = Iterator[tuple[Sequence[str], Values, Callable[[int], str | None]]]
 """Ids and signatures of some rows, and the URL of each row."""
@@ -49,8 +49,10 @@ def look_up(names: Sequence[str], indexes: Sequence[str], threshold: float) -> l
     answers: list[dict[str, Any]] = []
     asked = {}
     for i, (name, text) in enumerate(_texts(names)):
+        if isinstance(text, str) and (values := minhash_of(text)).min() == NO_SHINGLE:
+            text = WORDLESS
         answers.append({"text": name, "reason": text.reason if isinstance(text, Refused) else None, "matches": []})
-        if isinstance(text, str) and (values := minhash_of(text)).min() < NO_SHINGLE:
+        if isinstance(text, str):
             asked[i] = minhash(hashvalues=values)
             lsh.insert(i, asked[i])
     for index in indexes:

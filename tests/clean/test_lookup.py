@@ -94,8 +94,8 @@ def test_the_nearest_documents_are_named_and_no_more_than_most(tmp_path, run, mo
 
 
 def test_texts_that_no_corpus_contains_have_a_reason(kept, tmp_path):
-    answers = ask(tmp_path, "", " \n ", "word " * 2_000_001, 5, None, TEXTS["doc01"], index=kept / "index")
-    reasons = ["empty_text", "empty_text", "too_many_bytes", "no_text", "no_text", None]
+    answers = ask(tmp_path, "", " \n ", "… !", "word " * 2_000_001, 5, None, TEXTS["doc01"], index=kept / "index")
+    reasons = ["empty_text", "empty_text", "no_words", "too_many_bytes", "no_text", "no_text", None]
     assert [answer["reason"] for answer in answers] == reasons
     (tmp_path / "broken.jsonl").write_bytes(
         b'{"text": "a\n[1]\n\xff\xfe\n' + json.dumps({"text": TEXTS["doc02"]}).encode()
