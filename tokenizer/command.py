@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -107,7 +108,7 @@ def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], lines: bool
     """Turn a text file, or standard input, into token ids."""
     tokenizer = Tokenizer.load(path)
     if out is not None:
-        run.would_write(out)
+        _would_write(run, out, file, path)
     with _opened(file) as source:
         batches = encode_file(tokenizer, source, file, lines=lines, allowed=_allowed(allowed), threads=run.threads)
         if out is None:
@@ -146,7 +147,7 @@ def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None
     """
     tokenizer = Tokenizer.load(path)
     if out is not None:
-        run.would_write(out)
+        _would_write(run, out, file, path)
     offsets_file = _offsets_name(file)
     folder, name = split_path(offsets_file)
     has_offsets = lines and file != "-" and folder.exists(name)
@@ -154,7 +155,7 @@ def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None
         parts = decode_file(tokenizer, source, file, offsets, lines)
         if out is not None:
             with _written(out) as target:
-                n_bytes = sum(target.write(part) for part in parts)
+                n_bytes = sum(map(target.write, parts))
             run.console.result({"out": out, "bytes": n_bytes}, f"{n_bytes:,} bytes in '{out}'")
         elif run.console.mode == "human":
             for part in parts:
@@ -225,12 +226,12 @@ def convert(run: Run, source: str, target: str, pattern: str | None, special_tok
     from webtext.tokenizer.view import safe
 
     tokenizer = Tokenizer.load(source, pattern, _special_tokens(special_tokens))
-    refuse_to_overwrite(target, source)
-    run.would_write(target)
+    refuse_to_overwrite(target)
+    _would_write(run, target, source)
     tokenizer.save(target)
     remarks = unsaid(tokenizer._vocabulary, target)
-    rule = {"pattern": tokenizer.pattern, "unicode_version": tokenizer.unicode_version}
-    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash, **rule, "remarks": remarks}
+    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash, "remarks": remarks}
+    answer |= {"pattern": tokenizer.pattern, "unicode_version": tokenizer.unicode_version}
     shown = f"pattern {safe(tokenizer.pattern)}, Unicode {tokenizer.unicode_version}"
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…), {shown}")
     for remark in remarks:
@@ -247,19 +248,23 @@ def _special_tokens(given: tuple[str, ...]) -> list[str] | dict[str, int] | None
     return list(given)
 
 
+def _would_write(run: Run, target: str, *sources: str) -> None:
+    """Raise ConfigError for a target that the verb also reads; in a dry run, print it and raise DryRun."""
+    if os.path.realpath(target) in map(os.path.realpath, sources):
+        raise ConfigError(f"'{target}' is both source and target", "name another target")
+    run.would_write(target)
+
+
 def _allowed(names: tuple[str, ...]) -> Any:
     return "all" if "all" in names else names
 
 
-@contextlib.contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
-    """Open a path or URL for reading; '-' is standard input."""
+def _opened(file: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Open a path or URL for reading; '-' is standard input, which stays open."""
     if file == "-":
-        yield sys.stdin.buffer
-        return
+        return contextlib.nullcontext(sys.stdin.buffer)
     folder, name = split_path(file)
-    with folder.open(name) as source:
-        yield source
+    return folder.open(name)
 
 
 @contextlib.contextmanager
@@ -281,7 +286,6 @@ def _print_ids(run: Run, batches: Iterator[Batch], lines: bool) -> None:
     if run.console.mode == "human":
         write_text(batches, sys.stdout.buffer)
         return
-    buffer = io.BytesIO()
-    write_text(batches, buffer)
+    write_text(batches, buffer := io.BytesIO())
     documents = [list(map(int, line.split())) for line in buffer.getvalue().splitlines()]
     run.console.result({"ids": documents if lines else documents[0]}, "")

@@ -81,7 +81,7 @@ def test_names_of_special_tokens_are_not_expressions() -> None:
     ("allowed", "message"),
     [
         ({"<|endoftxt|>"}, "no special token '<|endoftxt|>'\ndid you mean '<|endoftext|>'"),
-        ("<|endoftext|>", "allowed_special is the string '<|endoftext|>'\nexpected a list of names"),
+        ("<|endoftext|>", "allowed_special is '<|endoftext|>' (str)\nexpected a list of names"),
         ([1], "allowed_special is [1] (list)"),
         (5, "allowed_special is 5"),
         (iter(["<|endoftext|>"]), "allowed_special is <list_iterator"),
@@ -127,5 +127,5 @@ def test_tiktoken_rejects_the_same_texts(allowed: Any, disallowed: Any, text: st
 def test_an_unknown_disallowed_token_is_an_error(small: Tokenizer) -> None:
     with pytest.raises(ConfigError, match="no special token '<x>'"):
         small.encode("x", disallowed_special=["<x>"])
-    with pytest.raises(ConfigError, match="disallowed_special is the string '<x>'"):
+    with pytest.raises(ConfigError, match="disallowed_special is '<x>'"):
         small.encode("x", disallowed_special="<x>")

@@ -134,9 +134,7 @@ class SpecialTokens:
     def _named(self, names: Names, argument: str) -> frozenset[str]:
         if names == "all":
             return frozenset(self._ids)
-        if isinstance(names, str):
-            raise ConfigError(f"{argument} is the string {names!r}", "expected a list of names, or 'all'")
-        if not hasattr(names, "__len__") or not all(isinstance(name, str) for name in names):
+        if isinstance(names, str) or not hasattr(names, "__len__") or not all(isinstance(name, str) for name in names):
             raise ConfigError(f"{argument} is {shown(names)}", "expected a list of names, or 'all'")
         return frozenset(names)
 

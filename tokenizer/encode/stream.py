@@ -47,9 +47,7 @@ class EncodeStream:
 
     def finish(self) -> NDArray[Any]:
         """Return the ids of the text that was held back, and reset the stream."""
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        self._seen = 0
+        rest, self._buffer, self._seen = bytes(self._buffer), bytearray(), 0
         return self._encode(rest)
 
     def _final(self) -> int:

@@ -144,9 +144,9 @@ def train_tokenizer(
 def _check_out(out: str, settings: TokenizerSettings, base: Vocabulary | None) -> None:
     """Raise the errors of saving that don't depend on the merges, so that they come before hours of training."""
     specials = settings.special_tokens
-    size = 256 + len(specials)
     folder, _ = dumped(
-        base or train_vocabulary((), vocab_size=size, pattern=settings.pattern, special_tokens=specials), out
+        base or train_vocabulary((), vocab_size=256 + len(specials), pattern=settings.pattern, special_tokens=specials),
+        out,
     )
     if folder.is_local:
         place = folder.local_path().absolute()
@@ -203,7 +203,7 @@ class _Output:
             ):  # else of another file, `en.json` and `en.32k.json`
                 self._recipe.check_settings(found["recipe"], self.folder.location(self.name))
             wanted = {"format": MANIFEST_FORMAT, "recipe_hash": self._recipe.hash, "file": self._file()}
-            return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
+            return found if wanted.items() <= found.items() and found["parents"] else None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
 

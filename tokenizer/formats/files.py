@@ -89,8 +89,8 @@ def dumped(
     config = libraries.config_of(vocabulary)
     if model_max_length is not None:
         config["model_max_length"] = checked_int("model_max_length", model_max_length, 1, MAX_INT, "1 id or more")
-    _, files = dumped(vocabulary, folder.location(_TOKENIZER_JSON))
-    return folder, files | {_CONFIGS[1]: gpt2.dump_json({"tokenizer_class": "PreTrainedTokenizerFast", **config})}
+    config_json = gpt2.dump_json({"tokenizer_class": "PreTrainedTokenizerFast", **config})
+    return folder, dumped(vocabulary, folder.location(_TOKENIZER_JSON))[1] | {_CONFIGS[1]: config_json}
 
 
 def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
@@ -110,12 +110,10 @@ def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
     return said
 
 
-def refuse_to_overwrite(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Raise ConfigError if `path` is the source, or exists and isn't a tokenizer."""
+def refuse_to_overwrite(path: str | os.PathLike[str]) -> None:
+    """Raise ConfigError if `path` exists and isn't a tokenizer."""
     parent, name = split_path(path)
     folder = Folder(path)
-    if folder.url == Folder(source).url:
-        raise ConfigError(f"'{os.fspath(path)}' is both source and target", "name another target")
     is_file = name.endswith((".tiktoken", ".json"))
     if not parent.exists(name) if is_file else not any(map(folder.exists, (_TOKENIZER_JSON, *_MERGES_OF))):
         return
@@ -147,7 +145,7 @@ def _names_of_pair(folder: Folder) -> tuple[str, str]:
     """Return the names of the vocabulary and of the merges in a folder."""
     if not folder.exists(""):
         raise InputError(f"there is no tokenizer '{folder.url}'", "check the path")
-    found = [[name for name in names if folder.exists(name)] for names in (_MERGES_OF, _MERGES_OF.values())]
+    found = [list(filter(folder.exists, names)) for names in (_MERGES_OF, _MERGES_OF.values())]
     if not all(found):
         raise InputError(f"'{folder.url}' is not a tokenizer", _EXPECTED)
     for names in found:

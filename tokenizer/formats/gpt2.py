@@ -119,8 +119,7 @@ def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
         )
     ids, merges = written(vocabulary)
     made = {left + right for left, right in merges}
-    without = [token for token in ids if token not in made and token not in byte_characters()[0]]
-    lost = [token for token in without if token not in vocabulary.special_tokens]
+    lost = sorted(set(ids) - made - byte_characters()[0].keys() - vocabulary.special_tokens.keys())
     if lost or (vocabulary.whole_pieces and vocabulary.unmerged()):
         raise InputError(f"'{place}': merges alone don't produce every token: {lost[:1]}", _SAVE_AS_JSON)
     hidden = [name for name in vocabulary.special_tokens if name in made or not _SPECIAL_NAME.fullmatch(name)]

@@ -71,7 +71,7 @@ class PieceCounts:
                         piece for text in batch for piece in cut(self.pattern, readable(text), self.unicode_version)
                     )
                     times = [count * weight for count in pieces.values()]
-                    self._native.add_pieces([bytes_of_piece(piece) for piece in pieces], times)
+                    self._native.add_pieces(list(map(bytes_of_piece, pieces)), times)
                     continue
                 try:
                     self._native.add_texts(batch, weight, self.threads)
@@ -167,8 +167,7 @@ def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
     """Yield lists of texts, of a few megabytes and at least one text each."""
     if isinstance(texts, str | bytes):
         raise ConfigError("texts is one string", "pass an iterable of texts, e.g. [text]")
-    batch: list[Text] = []
-    n_characters = 0
+    batch, n_characters = list[Text](), 0
     for index, text in enumerate(checked_texts(texts)):
         batch.append(text if type(text) in (str, bytes) else as_text(text, f"text {index}"))
         n_characters += len(batch[-1])
