@@ -137,7 +137,7 @@ def _belonging(path: Path, form: Format) -> list[Path]:
     more = [path.with_name(path.name + suffix) for suffix in form.after]
     for each in (path, *beside):
         if not each.is_file():
-            raise InputError(f"no file '{each}'", f"it is needed to read '{path.name}'")
+            raise InputError(f"no file '{each}'", f"'{path.stem}' needs both {form.suffix} and {form.beside}")
     return [path, *beside, *(each for each in more if each.is_file())]
 
 
