@@ -41,7 +41,6 @@ def test_a_wrong_key_there_is_an_error_before_anything_runs(tmp_path: Path) -> N
 
 
 def test_an_error_that_only_follows_from_another_is_left_out() -> None:
-    """The list that is a string is no list, so neither links nor pages are left; but links and pages are too much."""
     for wrong, message in (
         ({"links": "a.zst"}, r"^\[build\] links = 'a.zst': expected a list of strings$"),
         ({"links": ["a"], "pages": ["b"], "out": 3}, "^2 errors:\n.* out = 3: .*\n.* needs either links or pages"),
@@ -86,7 +85,7 @@ def test_all_that_later_stages_would_reject_is_told_at_once_before_the_first(
         "n_embd 768 is not a multiple of n_head 5; each head takes an equal share",
         "'no-such-file' does not exist; check the path",
         "[crawl.fetch] contact is not set, so no page may be fetched; "
-        "set --contact to an e-mail address or a URL, which is sent in the User-Agent",
+        "set contact (crawl fetch: --contact) to an e-mail address or a URL, which is sent in the User-Agent",
         "weights has several values, but a build has one token set; leave out weights",
         f"the weight 'books=2' doesn't match any input; known: {out}/corpus",
         "batch_size 500 is not a multiple of 1 x 8 (data ranks x microbatch_size); "
