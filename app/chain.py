@@ -174,11 +174,7 @@ def _pages(config: BuildConfig, layout: BuildLayout, run: Run) -> list[str]:
     check_kept(collect(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"]))
     run.console.say("2/6 pages: fetch what they voted for")
     sample = settings.sample_of()
-    fetched = crawl(layout.links, layout.pages, config["crawl.fetch"], run, sample, smaller_sample(config))
-    if fetched is not None:
-        check_kept(fetched)
-    elif not _all_fetched(layout):
-        raise DryRun
+    check_kept(crawl(layout.links, layout.pages, config["crawl.fetch"], run, sample, smaller_sample(config)))
     return [layout.pages]
 
 
@@ -193,10 +189,3 @@ def smaller_sample(config: BuildConfig) -> PartSet | None:
         if percent.replace(".", "", 1).isdigit() and float(percent) < (100.0 if wanted is None else wanted.percent):
             found[float(percent)] = str(place.parent)
     return PartSet.open(found[max(found)], "pages") if found else None
-
-
-def _all_fetched(layout: BuildLayout) -> bool:
-    """Whether a sealed set has a row for every link. A dry run asks here, because it must not open the set for writing."""
-    pages = layout.open("pages")
-    links = PartSet.open(layout.links, "links")
-    return pages is not None and pages.complete and {"kind": "links", "hash": links.hash} in pages.manifest["parents"]

@@ -46,7 +46,7 @@ def crawl(
     sample: Sample | None = None,
     smaller: PartSet | None = None,
     parts: Parts | None = None,
-) -> PartSet | None:
+) -> PartSet:
     """Fetch pages from the web and from archives: `fetch_pages`, with all sources."""
     from webtext.crawl.archives.sources import open_archives
     from webtext.crawl.fetch.run import fetch_pages
@@ -120,9 +120,7 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 @click.option("--parts", type=KOfN(), help="Fetch the K-th of N parts of the hosts only.")
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None, parts: Parts | None) -> None:
     """Fetch the pages of a link list, politely, into WARC files."""
-    pages = crawl(links, need_out(out), settings, run, parts=parts)
-    if pages is not None:  # a dry run has none
-        _show(run, pages, "links", "logged in")
+    _show(run, crawl(links, need_out(out), settings, run, parts=parts), "links", "logged in")
 
 
 def _show(run: Run, made: PartSet, title: str, told: str, *checks: Callable[[PartSet], None]) -> None:

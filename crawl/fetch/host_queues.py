@@ -67,8 +67,7 @@ class HostQueues:
         self.name = name
         self._visit = visit
         self._pause = pause
-        self._retries = settings.retries
-        self._max_pause = settings.max_pause
+        self._settings = settings
 
     async def run(self, queues: Iterable[Queue], finish: Finish) -> None:
         """Process all queues, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
@@ -123,7 +122,7 @@ class HostQueues:
             if address is not None:
                 self._leave(address)
             address, is_first = None, False
-            if visit.may_pass and visit.n_tries <= self._retries:
+            if visit.may_pass and visit.n_tries <= self._settings.retries:
                 heapq.heappush(again, (time.monotonic() + self._wait(visit), next(ticket), link, visit))
             else:
                 self._finish(link, visit)
@@ -162,7 +161,7 @@ class HostQueues:
             return visit
 
     def _wait(self, visit: Visit) -> float:
-        if 0.0 < visit.retry_after <= self._max_pause:
+        if 0.0 < visit.retry_after <= self._settings.max_pause:
             return visit.retry_after  # the site knows best
         seconds: float = RETRY_SECONDS * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)
         return seconds

@@ -24,7 +24,7 @@ import uvloop
 
 from webtext.base.config import recipe_settings
 from webtext.base.console import Progress, counted
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, DryRun
 from webtext.base.parts.digest import link_keys
 from webtext.base.parts.partset import MANIFEST, PARENTS, PartSet, places_of
 from webtext.base.parts.recipe import Recipe
@@ -80,7 +80,7 @@ def fetch_pages(
     smaller: PartSet | None = None,
     open_archives: OpenArchives | None = None,
     parts: Parts | None = None,
-) -> PartSet | None:
+) -> PartSet:
     """Fetch every link of the set `links` that has no row yet in the pages set `out`, and seal it.
 
     With a `sample`, only the sampled links get rows. They are the rows that a crawl of all links would write: a
@@ -92,7 +92,7 @@ def fetch_pages(
 
     Raises ConfigError, before anything is sent, if `open_archives` is missing, or if a link leaves this machine and no
     contact is set. Raises InputError if `out` was started with other settings or if the sample has no link. Ctrl-C
-    publishes what is complete. Returns None under `run.dry_run`.
+    publishes what is complete. Raises DryRun under `run.dry_run` if there is work.
     """
     if open_archives is None and settings.sources != (WEB,):
         named = ", ".join(settings.sources)
@@ -122,12 +122,13 @@ def fetch_pages(
         run.console.say(f"crawl.fetch: {counted(n_all - n_links, 'link')} on hosts of the other parts")
     run.console.say(f"crawl.fetch: {counted(n_links, 'link')}, {n_links - n_missing:,} done, {n_missing:,} to fetch")
     if run.dry_run:
-        return None
+        if n_missing or pages.recovered or not Folder(out).exists(MANIFEST):
+            raise DryRun
+        return PartSet.open(out, "pages")
     n_waiting = 0
     if n_missing or pages.recovered:
-        exclusions = _exclusions(parent, domains, run)
         n_waiting = _crawl(
-            parent, chosen.batches(pages.done), table, pages, settings, exclusions, open_archives, n_missing, run
+            parent, chosen.batches(pages.done), table, pages, settings, domains, open_archives, n_missing, run
         )
     about = {
         "started": started,
@@ -150,11 +151,10 @@ def fetch_pages(
 
 def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None) -> None:
     """Raise the errors of `fetch_pages` that don't depend on the links, so that they come before links are written."""
-    can_fetch = settings.contact or settings.allow_address  # the second is for pages on this machine
-    if not can_fetch and not Folder(out).exists(MANIFEST):
+    # allow_address is for pages on this machine
+    if not (settings.contact or settings.allow_address or Folder(out).exists(MANIFEST)):
         raise ConfigError("[crawl.fetch] contact is not set, so no page may be fetched", CONTACT)
-    recipe = _recipe(settings, DomainBlocklists.read(settings.domain_blocklist), sample)
-    pages_writer(out, recipe)
+    pages_writer(out, _recipe(settings, DomainBlocklists.read(settings.domain_blocklist), sample))
 
 
 def _recipe(settings: FetchSettings, domains: DomainBlocklists, sample: Sample | None) -> Recipe:
@@ -187,7 +187,7 @@ def _crawl(
     table: LinkTable,
     pages: PagesSet,
     settings: FetchSettings,
-    exclusions: Exclusions,
+    domains: DomainBlocklists,
     open_archives: OpenArchives | None,
     n_missing: int,
     run: Run,
@@ -196,7 +196,7 @@ def _crawl(
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress, _rare_collection():
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
-            crawl = _Crawl(table, pages, settings, exclusions, open_archives, over_cap, progress)
+            crawl = _Crawl(table, pages, settings, _exclusions(links, domains, run), open_archives, over_cap, progress)
             # asyncio's own loop takes 0.53 ms of CPU per page, uvloop 0.51; over TLS 1.71 and 1.49, and 324 and 229 MiB.
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(crawl.run(missing))
@@ -311,8 +311,8 @@ class _Crawl:
 
     def _silent_sites(self) -> SilentSites:
         """Return the sites that have not answered so far, from the set's folder. In a remote folder nothing is kept."""
-        folder, settings = self.pages.local_folder, self.settings
-        path = folder / SILENT_SITES if folder and settings.take_gone_sites else None
+        folder = self.pages.local_folder
+        path = folder / SILENT_SITES if folder and self.settings.take_gone_sites else None
         return SilentSites(path, GONE_RUNS, GONE_DAYS)
 
     def _finish(self, left: Leftovers | None, link: QueuedLink, visit: Visit) -> None:

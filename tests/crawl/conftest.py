@@ -188,7 +188,6 @@ def crawl(
     def fetch(links: str | Sequence[str], out: str | Path = "pages", **changes: Any) -> Rows:
         folder = links if isinstance(links, str) else make_links(links)
         pages = command.crawl(folder, str(tmp_path / out), settings_for(**changes), Run.quiet())
-        assert pages is not None
         return _rows_of(pages)
 
     return fetch

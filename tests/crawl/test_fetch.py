@@ -201,9 +201,7 @@ def test_machines_fetch_their_parts_and_together_all_links(web: Any, make_links:
     assert sum(len(web.paths(host=host)) for host in range(1, 9)) == len(urls)
 
 
-def test_a_page_of_another_part_s_link_is_left_to_it(
-    web: Any, make_links: Any, settings_for: Any, tmp_path: Path
-) -> None:
+def test_another_part_s_page_is_left_to_it(web: Any, make_links: Any, settings_for: Any, tmp_path: Path) -> None:
     """A redirect to a link on a host of the other part is `redirects_to_link`, and only the other part has its page."""
     pages = {host: web.page("/page", host=host) for host in range(1, 9)}
     redirects = [web.redirect("/moved", pages[host % 8 + 1], host=host) for host in pages]

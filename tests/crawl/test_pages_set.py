@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.base.errors import ConfigError, DryRun, InputError, MachineError
 from webtext.base.parts.digest import link_keys
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
@@ -142,11 +142,13 @@ def test_altered_rows_are_not_resumed_from(crawl: Any, web: Any, make_links: Any
 
 
 def test_a_dry_run_sends_and_writes_nothing(settings_for: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
-    run = Run.quiet()
+    run, links, out = Run.quiet(), make_links([web.page("/a")]), str(tmp_path / "pages")
     run.dry_run = True
-    assert fetch_pages(make_links([web.page("/a")]), str(tmp_path / "pages"), settings_for(), run) is None
-    assert web.requests == []
-    assert not (tmp_path / "pages").exists()
+    with pytest.raises(DryRun):
+        fetch_pages(links, out, settings_for(), run)
+    assert (web.requests, Path(out).exists()) == ([], False)
+    made = fetch_pages(links, out, settings_for(), Run.quiet())
+    assert fetch_pages(links, out, settings_for(), run).hash == made.hash, "nothing is left to do"
 
 
 def test_a_full_disk_ends_the_run_with_a_short_error(
