@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_881,
-    "Python in base/, lines": 8158,
+    "Python, lines": 43_880,
+    "Python in base/, lines": 8157,
     "Python in crawl/, lines": 8982,
     "Python in clean/, lines": 7940,
     "Python in tokenizer/, lines": 4674,

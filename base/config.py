@@ -141,7 +141,7 @@ def _text_of(path: str) -> str:
     if len(found) > MAX_BYTES:
         raise ConfigError(f"'{path}' has more than {MAX_BYTES:,} bytes", "name a TOML file of settings")
     try:
-        return found.decode()
+        return found.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"'{path}' is not valid TOML: {error}", "save it as UTF-8") from None
 
@@ -276,8 +276,7 @@ def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
     """
     if typing.get_origin(type_) not in (types.UnionType, typing.Union):
         return type_, ()
-    plain: list[Any] = []
-    words: list[str] = []
+    plain, words = list[Any](), list[str]()
     for choice in typing.get_args(type_):
         if choice is type(None):
             words.append("none")

@@ -177,26 +177,26 @@ def test_a_hostile_override_is_a_value_of_another_type() -> None:
         assert len(str(raised.value)) < 500
 
 
-def test_a_file_that_is_missing_or_not_toml_is_a_short_error(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_a_folder_or_not_toml_is_a_short_error_but_a_byte_order_mark_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.toml"
     with pytest.raises(InputError, match="no config file"):
-        load_config(str(tmp_path / "missing.toml"))
-    (tmp_path / "bad.toml").write_text("[a\n")
-    with pytest.raises(ConfigError, match="is not valid TOML"):
-        load_config(str(tmp_path / "bad.toml"))
-    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="is not valid TOML"):
-        load_config(str(tmp_path / "bytes.toml"))
+        load_config(str(path))
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        load_config(str(tmp_path))
+    for content in (b"[a\n", b"\xff\xfe"):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="is not valid TOML"):
+            load_config(str(path))
+    path.write_bytes(b"\xef\xbb\xbf[a]\r\n")
+    assert load_config(str(path)) == {"a": {}}
 
 
 @pytest.mark.parametrize("override", ["min_karma=3", "crawl.links.min_karma", "=3", "crawl..=3", ".x=3"])
 def test_an_override_of_another_form_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match="not of the form section.key=value"):
         load_config(None, [override])
-
-
-def test_a_folder_in_place_of_a_config_file_is_a_short_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        load_config(str(tmp_path))
 
 
 @pytest.mark.parametrize(
