@@ -135,7 +135,7 @@ def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out:
     """
     from webtext.clean.pipeline import count_rule_yields, filter_documents
 
-    remove, votes, rules, language = (settings[f"clean.{name}"] for name in ("remove", "votes", "rules", "language"))
+    remove, votes, language, rules = settings.values()
     if run.dry_run:
         yields = count_rule_yields(documents, out, rules, language, run)
         run.console.result(yields.to_json(), yields.to_text())

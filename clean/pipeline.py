@@ -9,7 +9,7 @@ Row order is kept. Part n of documents becomes part n of corpus and of dropped, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,14 +54,14 @@ RESULTS = ("corpus", "dropped")
 class CleanSettings:
     """The sections of [clean]: extract, remove, votes, language, rules, dedup, decontaminate, card."""
 
-    extract: ExtractSettings = field(default_factory=ExtractSettings)
-    remove: RemovalSettings = field(default_factory=RemovalSettings)
-    votes: VoteSettings = field(default_factory=VoteSettings)
-    language: LanguageSettings = field(default_factory=LanguageSettings)
-    rules: RuleSettings = field(default_factory=RuleSettings)
-    dedup: DedupSettings = field(default_factory=DedupSettings)
-    decontaminate: DecontaminationSettings = field(default_factory=DecontaminationSettings)
-    card: CardSettings = field(default_factory=CardSettings)
+    extract: ExtractSettings = ExtractSettings()
+    remove: RemovalSettings = RemovalSettings()
+    votes: VoteSettings = VoteSettings()
+    language: LanguageSettings = LanguageSettings()
+    rules: RuleSettings = RuleSettings()
+    dedup: DedupSettings = DedupSettings()
+    decontaminate: DecontaminationSettings = DecontaminationSettings()
+    card: CardSettings = CardSettings()
 
 
 def check_settings(settings: CleanSettings, out: str) -> None:

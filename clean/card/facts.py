@@ -171,9 +171,8 @@ def _characters(rows: pa.Table, signals: pa.Table) -> Counter[str]:
     """Characters of the texts by split, from the signals of the same part."""
     places = pc.index_in(rows["id"], value_set=signals["id"].combine_chunks())
     table = pa.table({"split": rows["split"], "n": signals["n_characters"].take(places)})
-    return Counter(
-        {row["split"]: row["n_sum"] for row in table.group_by("split").aggregate([("n", "sum")]).to_pylist()}
-    )
+    sums = table.group_by("split").aggregate([("n", "sum")]).to_pylist()
+    return Counter({row["split"]: row["n_sum"] for row in sums})
 
 
 def _count_domains(attempt: Attempt, task: tuple[SetName, int, int]) -> tuple[int, list[tuple[str, int]]]:

@@ -77,6 +77,8 @@ class Container:
     end: int = 0
     unshown: bool = False
     """Whether it is hidden from all readers, and not only from screen readers."""
+    number: str = ""
+    """Where a list's numbers start, or an item's number, as the page states it."""
 
 
 @dataclass(slots=True)
@@ -183,6 +185,7 @@ class _Walk:
         unshown = _is_unshown(attributes)
         hidden = unshown or attributes.get("aria-hidden") == "true"
         inside = Container(tag, names, self.open, hidden, len(self.found.blocks), 0, unshown)
+        inside.number = attributes.get("value" if tag == "li" else "start", "")
         above, self.open = self.open, len(containers)
         containers.append(inside)
         self.pres += tag in _PRE
@@ -245,10 +248,8 @@ def _is_in_line(element: Any, tag: str) -> bool:
 
 def _is_left_out(element: Any, tag: str, attributes: Mapping[str, str]) -> bool:
     """Whether an inline element isn't read."""
-    if tag in _LEFT_OUT:
-        return True
-    if not attributes:
-        return False
+    if tag in _LEFT_OUT or not attributes:
+        return tag in _LEFT_OUT
     return (
         (tag == "a" and _is_sign(element, attributes))
         or (tag == "span" and _DRAWN_FORMULA.search(attributes.get("class", "")) is not None)

@@ -47,7 +47,8 @@ def decode(body: bytes, content_type: str = "") -> str:
     for bom, codec in _BOMS:
         if body.startswith(bom):
             return _checked(body[len(bom) :].decode(codec, "replace"))
-    declared = [codec for codec in (_header_codec(content_type), _meta_codec(body)) if codec]
+    header = _PARAMETER.search(content_type)
+    declared = [codec for codec in (header and codec_of(header[1]), _meta_codec(body)) if codec]
     if body.isascii() and not any(codec.startswith(("utf-16", "iso2022")) for codec in declared):
         return body.decode("ascii")
     for codec in ["utf-8", *declared] if not body.isascii() else declared:
@@ -73,11 +74,6 @@ def codec_of(label: str) -> str | None:
     name = label.strip().lower()
     codec = map_encoding_to_html5(name, fallback_utf8=False) or _NOT_MAPPED.get(name)
     return _WIDER.get(codec, codec) if codec else None
-
-
-def _header_codec(content_type: str) -> str | None:
-    match = _PARAMETER.search(content_type)
-    return codec_of(match[1]) if match else None
 
 
 def _meta_codec(body: bytes) -> str | None:

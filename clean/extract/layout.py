@@ -25,6 +25,7 @@ _ITEMS = ("li", "dd")
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _PLACING = frozenset(("table", "tr", "pre", "blockquote", *_CELLS, *_ITEMS, *_HEADINGS))
 _TICKS = re.compile("`+")
+_NUMBER = re.compile(r"\s*\+?([0-9]{1,9})(?![0-9])")  # CommonMark's items begin with at most nine digits
 
 
 class _Place(NamedTuple):
@@ -71,9 +72,10 @@ def layout(found: Blocks, kept: Iterable[bool], *, markdown: bool = False) -> st
 def _places(containers: list[Container]) -> list[_Place]:
     """Return the place that each container gives its blocks; a container comes after its parent."""
     places: list[_Place] = []
-    counts: Counter[int] = Counter()  # of cells in a row, and of items in a list
+    counts: Counter[int] = Counter()  # of cells in a row; the last number in a list
     for i, container in enumerate(containers):
-        above, tag = places[container.parent] if container.parent >= 0 else _Place(), container.tag
+        parent, tag = container.parent, container.tag
+        above = places[parent] if parent >= 0 else _Place()
         if tag not in _PLACING:  # nearly all: they share the place of their parent
             places.append(above)
             continue
@@ -85,9 +87,10 @@ def _places(containers: list[Container]) -> list[_Place]:
             place = above._replace(cell=i, column=min(counts[above.row], MAX_COLUMNS))
             counts[above.row] += 1
         elif tag in _ITEMS:
-            counts[container.parent] += 1
-            is_ordered = container.parent >= 0 and containers[container.parent].tag == "ol"
-            sign = f"{counts[container.parent]}. " if is_ordered else "- "
+            of = containers[parent] if parent >= 0 else container
+            stated = _NUMBER.match(container.number or of.number * (parent not in counts))
+            counts[parent] = int(stated[1]) if stated else counts[parent] + 1
+            sign = f"{counts[parent]}. " if of.tag == "ol" else "- "
             place = above._replace(item=i, sign=sign, margin=min(above.margin + len(above.sign), MAX_INDENT))
         elif tag == "pre":
             place = above._replace(pre=i)

@@ -37,7 +37,7 @@ def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSe
         yield Verdict(OTHER_LANGUAGE, ~wanted.to_numpy(), score)
         minimum = language.min_language_score
         yield Verdict(UNCERTAIN_LANGUAGE, ~(score >= minimum), score, minimum)
-    for reason, threshold in (rules.thresholds() if rules is not None else {}).items():
+    for reason, threshold in (rules.thresholds() if rules else {}).items():
         rule = RULES[reason]
         values = _numbers(signals, rule.column)
         yield Verdict(reason, values < threshold if rule.bound == "min" else values > threshold, values, threshold)
@@ -46,7 +46,7 @@ def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSe
 def columns_of(rules: RuleSettings | None, language: LanguageSettings | None) -> list[str]:
     """Return the columns of signals that `verdicts` reads."""
     asked = [] if language is None or ALL in language.language else ["language", "language_score"]
-    compared = (RULES[reason].column for reason in (rules.thresholds() if rules is not None else ()))
+    compared = (RULES[reason].column for reason in (rules.thresholds() if rules else ()))
     return ["failed", *asked, *dict.fromkeys(compared)]
 
 

@@ -31,7 +31,7 @@ def score_model(rules: RuleSettings | None) -> ScoreModel | None:
     """Return the model that the settings name; ConfigError if a rule needs one and there is none."""
     if rules is not None and rules.score_model is not None:
         return open_model(rules.score_model)
-    for reason in rules.thresholds() if rules is not None else ():
+    for reason in rules.thresholds() if rules else ():
         if RULES[reason].column not in SIGNALS.names:
             raise ConfigError(f"the rule '{reason}' needs a model", "name one: --score-model FILE")
     return None

@@ -63,21 +63,17 @@ def test_files_that_cannot_be_read_are_failed_records(
     lines = b"".join(b'{"text": "cut %d short"}\n' % number for number in range(10_000))
     pq.write_table(pa.table({"text": ["some words"]}), tmp_path / "whole.parquet")
     table = (tmp_path / "whole.parquet").read_bytes()
-    for name, data in (
-        ("a.parquet", b"not Parquet"),
-        ("b.parquet", table[:4] + bytes(36) + table[40:]),
-        ("c.jsonl.gz", gzip.compress(lines)[:-20]),
-        ("d.jsonl.zst", zstandard.compress(lines)[:-20]),
-    ):
-        (tmp_path / name).write_bytes(data)
+    (tmp_path / "a.parquet").write_bytes(b"not Parquet")
+    (tmp_path / "b.parquet").write_bytes(table[:4] + bytes(36) + table[40:])
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
+    (tmp_path / "d.jsonl.zst").write_bytes(zstandard.compress(lines)[:-20])
     found = find_documents([str(tmp_path)], alone)
     assert not isinstance(found, PartSet)
     made = import_documents(found, str(tmp_path / "documents"), Run(alone.engine, Console("human")))
     assert made.counts.failed == {"damaged_stream": 2, "truncated_stream": 2}
     assert made.counts.kept > 1
-    assert re.search(
-        "a.parquet: 1 .*b.parquet: 1 .*c.jsonl.gz: 1 .*d.jsonl.zst: 1 ", capsys.readouterr().err, re.DOTALL
-    )
+    said = capsys.readouterr().err
+    assert re.search("a.parquet: 1 .*b.parquet: 1 .*c.jsonl.gz: 1 .*d.jsonl.zst: 1 ", said, re.DOTALL)
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -164,6 +164,13 @@ def test_numbers_count_items_of_which_some_are_left_out() -> None:
     assert layout(found, [True, False, True], markdown=True) == "1. a\n\n3. c"
 
 
+def test_numbers_are_those_that_a_list_and_its_items_state() -> None:
+    """A number that Markdown has no item for, below 0 or of ten digits, counts as none."""
+    for start, first, second in (("5", 5, 6), (" +0 ", 0, 1), ("-5", 1, 2), ("x", 1, 2), ("1234567890", 1, 2)):
+        assert markdown(f"<ol start='{start}'><li>a<li>b</ol>") == f"{first}. a\n\n{second}. b"
+    assert markdown("<ol start=5><li>a<li value=9>b<li>c</ol>") == "5. a\n\n9. b\n\n10. c"
+
+
 def test_definitions_are_items_below_their_term() -> None:
     assert text("<dl><dt>Ship</dt><dd>It floats.</dd></dl>") == "Ship\n- It floats."
 

@@ -308,9 +308,8 @@ def test_a_model_travels_to_workers_in_one_message(model: ScoreModel) -> None:
 def test_signals_have_the_score_and_a_rule_drops_by_it(tmp_path: Path, alone: Run, run: Run, model: ScoreModel) -> None:
     given = [*texts(GOOD, 4, 20), *texts(BAD, 4, 21)]
     path = write_jsonl(tmp_path / "in.jsonl", *({"id": str(i), "text": text} for i, text in enumerate(given)))
-    rules = RuleSettings(
-        profile="minimal", rule=("too_few_words=none", "vote_score_too_low=0.5"), score_model=model.location
-    )
+    changes = ("too_few_words=none", "vote_score_too_low=0.5")
+    rules = RuleSettings(profile="minimal", rule=changes, score_model=model.location)
     language = LanguageSettings(language=("all",))
     result = filter_documents([path], str(tmp_path / "one"), rules, language, alone)
     assert result.signals is not None
