@@ -37,7 +37,7 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 15  # 15: pages with status 203; 14: charsets by resiliparse, types before a blank
+CODE_VERSION = 16  # 16: numbers of Markdown lists; 15: pages with status 203
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("htmldate", "lxml", "resiliparse", "py3langid")
 
