@@ -26,7 +26,7 @@ CEILINGS = {
     "Python in shards/, lines": 2426,
     "Python in train/, lines": 8117,
     "Python in app/, lines": 3584,
-    "Python in base/, tokens": 53_197,
+    "Python in base/, tokens": 53_190,
     "Python in crawl/, tokens": 59_307,
     "Python in clean/, tokens": 63_351,
     "Python in tokenizer/, tokens": 31_654,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_851,
+    "tests, lines": 62_850,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

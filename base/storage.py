@@ -36,12 +36,12 @@ class Folder:
     """One folder, given by a local path or a URL; nothing is created until something is written."""
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
-        if not os.fspath(url):
-            raise InputError("the name of a file or folder is empty", "name one; '.' is the current folder")
-        self.url = os.fspath(url).rstrip("/") or "/"
-        self.is_local = "://" not in self.url or self.url.startswith("file://")
+        name = os.fspath(url).removeprefix("file://")
+        if re.fullmatch("([^/]+:/{2,})?", name):  # such as 's3://', before a variable that is unset
+            raise InputError(f"the name of a file or folder is empty: '{url}'", "name one; '.' is the current folder")
+        self.url = name.rstrip("/") or "/"
+        self.is_local = "://" not in self.url
         if self.is_local:
-            self.url = self.url.removeprefix("file://")
             self._path = Path(self.url)
             self._remote: Any = None
         else:
@@ -57,7 +57,7 @@ class Folder:
     @classmethod
     def split(cls, path: str) -> tuple[Folder, str]:
         """Split a path or URL into its folder and its last component."""
-        parent, slash, name = path.rstrip("/").rpartition("/")
+        parent, slash, name = path.removeprefix("file://").rstrip("/").rpartition("/")
         return cls(parent or slash or "."), name
 
     def child(self, name: str) -> Folder:

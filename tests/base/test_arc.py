@@ -107,9 +107,7 @@ def test_records_of_one_gzip_member_have_no_offset(tmp_path: Path) -> None:
         (record("http://example.com/x", b"no HTTP\n"), "damaged_http"),
     ],
 )
-def test_damage_is_counted_once_and_the_next_record_is_read(
-    damaged: bytes, said: str, packing: str, tmp_path: Path
-) -> None:
+def test_damage_counts_once_and_the_next_is_read(damaged: bytes, said: str, packing: str, tmp_path: Path) -> None:
     found = read(tmp_path, PACKINGS[packing]([first(), page(0), damaged, page(1)]))
     assert numbers(found) == ["0", said, "1"]
 

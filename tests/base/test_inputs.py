@@ -357,8 +357,9 @@ def test_a_name_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(InputError, match=message):
             names(tmp_path / name)
-    with pytest.raises(InputError, match="the name of a file or folder is empty"):
-        find_inputs([""], DOCUMENTS, DOCUMENT_SUFFIXES)
+    for name in ("", "s3:///"):
+        with pytest.raises(InputError, match="the name of a file or folder is empty"):
+            find_inputs([name], DOCUMENTS, DOCUMENT_SUFFIXES)
     (tmp_path / "folder" / "na\udcefve.txt").write_text("x")
     with pytest.raises(InputError, match=r"na\\udcefve.txt' is not valid UTF-8"):
         names(tmp_path / "folder")

@@ -135,11 +135,11 @@ def test_writers_of_one_name_never_share_a_temporary_file(folder: Folder) -> Non
 
 @pytest.mark.parametrize(
     ("path", "folder", "name"),
-    [("a/b.txt", "a", "b.txt"), ("b.txt", ".", "b.txt"), ("/b.txt", "/", "b.txt"), ("/a/b/", "/a", "b")],
+    [("a/b", "a", "b"), ("b", ".", "b"), ("/b", "/", "b"), ("/a/b/", "/a", "b"), ("file:///b", "/", "b")],
 )
 def test_a_path_is_split_into_its_folder_and_its_name(path: str, folder: str, name: str) -> None:
     assert (Folder.split(path)[0].url, Folder.split(path)[1]) == (folder, name)
-    assert Folder(folder).location(name).removeprefix("./") == path.rstrip("/")
+    assert Folder(folder).location(name).removeprefix("./") == path.removeprefix("file://").rstrip("/")
 
 
 def test_a_full_disk_is_a_short_error_with_a_remedy(tmp_path: Path) -> None:
