@@ -90,7 +90,7 @@ def verb(
     works on an entire config file: CONFIG is its argument, and the function receives `config_path` and `overrides`
     unresolved. Without settings it has neither --config nor --set.
     With `workers` the verb has options for the engine; verbs that make parts need it. `resumes` (default: `workers`)
-    states whether the same command resumes an interrupted run; the message after Ctrl-C says so. For `replaces` see `Run`.
+    states whether the same command resumes an interrupted run; only then has it --parts. For `replaces` see `Run`.
     """
     classes = {} if settings is None else settings if isinstance(settings, Mapping) else {section: settings}
     of_settings = SettingsOptions(classes=classes, also_read=also_read or {}, defaults=defaults)
@@ -114,7 +114,8 @@ def verb(
         n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
         common = (config, SET_OPTION) if config_argument or classes or also_read else ()
-        for decorate in (*common, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
+        of_workers = WORKER_OPTIONS[: None if command.resumes else -1] * workers  # --parts is the last one
+        for decorate in (*common, *of_workers, *OUTPUT_OPTIONS):
             decorate(command)
         names = [*(str(each.name) for each in command.params[n_own:]), *_HELP]
         command.titles |= dict.fromkeys(names, "Common options")
@@ -245,9 +246,8 @@ class Verb(click.Command):
 
     def _records(self, ctx: click.Context) -> dict[str, tuple[str, str]]:
         """Return name -> (flags, help) of the options; `--a / --no-a` is `--[no-]a`."""
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        found = {str(option.name): option.get_help_record(ctx) for option in options}
-        return {name: (_NO.sub(r"--[no-]\1", record[0]), record[1]) for name, record in found.items() if record}
+        rows = {each.name: each.get_help_record(ctx) for each in self.get_params(ctx) if isinstance(each, click.Option)}
+        return {str(name): (_NO.sub(r"--[no-]\1", record[0]), record[1]) for name, record in rows.items() if record}
 
 
 _NO = re.compile(r"--(\S+) / --no-\1")

@@ -39,11 +39,8 @@ def test_elements_are_spread_evenly_over_places() -> None:
 
 
 def whole(order: EpochOrder) -> list[int]:
-    return [
-        window
-        for group in range(order.n_groups)
-        for window in order.windows(group, 0, order.group_size(group)).tolist()
-    ]
+    groups = (order.windows(group, 0, order.group_size(group)) for group in range(order.n_groups))
+    return [window for group in groups for window in group.tolist()]
 
 
 @given(

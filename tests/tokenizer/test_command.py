@@ -153,6 +153,7 @@ def test_convert_overwrites_tokenizers_only(
         (["encode", "{text}", "--tokenizer", "{tokenizer}", "--out", "{text}"], 2, "is both source and target"),
         (["decode", "{text}", "--tokenizer", "{tokenizer}", "--out", "{tokenizer}"], 2, "is both source and target"),
         (["train", "{text}"], 2, "no --out given"),
+        (["train", "{text}", "--out", "x.json", "--parts", "1/2"], 2, "No such option '--parts'"),
         (["count", "{text}", "--out", "x.counts"], 2, "No such command 'count'"),
         (["train", "{text}", "--out", "x.json", "--weight", "text=2"], 2, "weight 'text=2' doesn't match any input"),
         (["train", "{text}", "--out", "x.json", "--memory-mb", "0"], 2, "tokenizer.memory_mb is 0"),
