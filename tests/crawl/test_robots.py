@@ -135,9 +135,11 @@ def test_any_bytes_are_parsed_without_an_error(content: bytes, path: str) -> Non
     assert Robots(content.replace(b":", b"").replace(b" ", b"").replace(b"\t", b"")).allows(path, "webtext")
 
 
-def test_only_the_first_500_kib_are_read() -> None:
+def test_only_the_complete_lines_of_the_first_500_kib_are_read() -> None:
     filler = b"# filler\n" * (MAX_ROBOTS_BYTES // 9)
     assert Robots(filler + b"# filler\nUser-agent: *\nDisallow: /\n").allows("/", "webtext")
+    rules = b"User-agent: *\nDisallow: /\nAllow: /"
+    assert not Robots(rules.rjust(MAX_ROBOTS_BYTES, b"\n") + b"mine\n").allows("/", "webtext")
 
 
 def test_thousands_of_other_crawlers_take_no_memory_and_their_rules_are_not_ours() -> None:
@@ -150,9 +152,7 @@ def test_thousands_of_other_crawlers_take_no_memory_and_their_rules_are_not_ours
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5e6
-    assert robots.allows("/7", "webtext")
-    assert robots.allows("/mine", "webtext")
-    assert not robots.allows("/7", "claudebot")
+    assert [robots.allows(*to) for to in (("/7", "webtext"), ("/mine", "webtext"), ("/7", "claudebot"))] == [1, 1, 0]
 
 
 def word(number: int) -> bytes:

@@ -31,13 +31,12 @@ MAX_LINE_BYTES = 2083 * 8 - 1  # google/robotstxt: longer lines are cut
 
 # Spellings that google/robotstxt accepts. A key matches if it starts with one of them.
 _USER_AGENT = (b"user-agent", b"useragent", b"user agent")
-_ALLOW = (b"allow",)
+_ALLOW = b"allow"
 _DISALLOW = (b"disallow", b"dissallow", b"dissalow", b"disalow", b"diasllow", b"disallaw")
 _CRAWL_DELAY = (b"crawl-delay", b"crawl delay")
-_CONTENT_SIGNAL = (b"content-signal",)
-_CONTENT_USAGE = (b"content-usage",)
+_CONTENT_SIGNAL = b"content-signal"
+_CONTENT_USAGE = b"content-usage"
 
-_PRODUCT_TOKEN = re.compile(rb"[A-Za-z_-]*")
 ANY_AGENT = "*"
 T = TypeVar("T")
 TDM_PATH = "/.well-known/tdmrep.json"
@@ -136,7 +135,11 @@ class Robots:
     def __init__(self, content: bytes, tokens: Container[str] | None = None, fetched: int | None = None) -> None:
         self._is_large = len(content) > LARGE_BYTES
         self.outside, self.tdm_file, self.fetched = Group(), TdmFile(), int(time.time()) if fetched is None else fetched
-        self._groups = _groups(_as_utf_8(content[:MAX_ROBOTS_BYTES]), self.outside, tokens)
+        if len(content) >= MAX_ROBOTS_BYTES:  # without the line that was cut: of "Allow: /a", "Allow: /" may be left
+            content = content[: 1 + max(content.rfind(end, 0, MAX_ROBOTS_BYTES) for end in (b"\n", b"\r"))]
+        if (codec := utf_16_codec(content)) is not None:  # which some editors write
+            content = content.decode(codec, "replace").encode()
+        self._groups = _groups(content, self.outside, tokens)
         equal: dict[str, Group] = {}
         for token, group in self._groups.items():  # tokens with the same rules share a group, and so its matchers
             self._groups[token] = equal.setdefault(repr(group), group)
@@ -173,12 +176,6 @@ class Robots:
         return self.group(token).allows(path)
 
 
-def _as_utf_8(content: bytes) -> bytes:
-    """Convert UTF-16, which some editors write."""
-    codec = utf_16_codec(content)
-    return content if codec is None else content.decode(codec, "replace").encode()
-
-
 def _groups(content: bytes, outside: Group, tokens: Container[str] | None) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     current, rules_seen = [outside], True
@@ -191,7 +188,7 @@ def _groups(content: bytes, outside: Group, tokens: Container[str] | None) -> di
                 group = groups.setdefault(token, Group())
                 if group not in current:
                     current.append(group)
-        elif key.startswith((*_ALLOW, *_DISALLOW)):
+        elif key.startswith((_ALLOW, *_DISALLOW)):
             rules_seen = True
             rule = f"{'Allow' if key.startswith(_ALLOW) else 'Disallow'}: {_escaped(value)}"
             for group in current:
@@ -236,8 +233,7 @@ def _token(value: bytes) -> str:
     name = b"".join(value.split(None, 1)[:1]).partition(b"/")[0].decode("latin-1").lower()
     if name in AI_TRAINING_CRAWLERS:  # some have a digit, which a product token can't have
         return name
-    match = _PRODUCT_TOKEN.match(value)
-    return match[0].decode().lower() if match else ""
+    return re.split(rb"[^A-Za-z_-]", value, maxsplit=1)[0].decode().lower()
 
 
 def _escaped(value: bytes) -> str:
@@ -250,4 +246,4 @@ def _seconds(value: bytes) -> float | None:
         seconds = float(value)
     except ValueError:
         return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    return seconds if 0 <= seconds < math.inf else None
