@@ -100,7 +100,7 @@ def counted(n: int, singular: str, plural: str | None = None) -> str:
 def funnel_text(title: str, counts: Mapping[str, Any]) -> str:
     """Format a funnel as aligned lines: in, kept, then each reason; `counts` is what `Counts.to_json` returns."""
     rows = [("in", counts["records_in"]), ("kept", counts["kept"])]
-    rows += [(f"{fate}: {reason}", n) for fate in ("dropped", "failed") for reason, n in counts[fate].items()]
+    rows += [(f"{kind}: {reason}", n) for kind in ("dropped", "failed") for reason, n in counts[kind].items()]
     width = max(len(label) for label, _ in rows)
     return "\n".join([title, *(f"  {label:<{width}}  {n:>12,}" for label, n in rows)])
 
