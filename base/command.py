@@ -148,7 +148,7 @@ def _run(
         with _engine(engine, address, workers, worker_memory << 20, console) as made:
             return function(run=Run(made, console, dry_run, of_parts, replaces), **arguments)
     except DryRun:
-        console.result({"plan": console.said}, "")
+        console.result({"plan": [*console.said]}, "")
         raise
 
 

@@ -32,7 +32,7 @@ class Console:
 
     def __init__(self, mode: Mode = "human") -> None:
         self.mode: Mode = mode
-        self.said: list[str] = []  # in a dry run: its plan
+        self.said = deque[str](maxlen=10_000)  # in a dry run: its plan
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -67,8 +67,7 @@ class Console:
         return "".join(whole)
 
     def error(self, error: WebtextError) -> None:
-        first, *rest = error.lines
-        print(visible("\n".join([f"error: {first}", *(f"  {line}" for line in rest)])), file=sys.stderr, flush=True)
+        print(visible("error: " + "\n  ".join(error.lines)), file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def progress(self, total: int | None, label: str, unit: str, begun: int = 0) -> Iterator[Progress]:
