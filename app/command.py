@@ -17,6 +17,7 @@ from webtext.base.run import Run
 
 if TYPE_CHECKING:
     from webtext.app.chain import BuildLayout
+    from webtext.app.config import BuildConfig
 
 DEMO_FOLDER = "demo"
 REASONS_TOLD = 3  # of a stage, at the end of a build
@@ -39,29 +40,31 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     Writes: one folder per stage into its `out`, and report.html. A sample goes into a folder beside it, OUT-sample-0.1-percent
             (except links/)
     """
-    from webtext.app.config import BuildConfig
-
-    errors: list[WebtextError] = []
-    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)), errors)
+    config, errors = _config(config_path, overrides, sample)
     from webtext.app.chain import build as run_build
-    from webtext.app.chain import check_failures
-    from webtext.app.reports.report import write_report
 
     layout = run_build(config, run, errors)
     if run.dry_run:
         run.console.say(f"all parts of '{layout.root}' are done")
         raise DryRun
-    path = write_report(layout.root)
-    run.console.result({"build": layout.root, "report": path}, _ended(layout, path))
-    check_failures(layout, click.get_current_context().meta[GIVEN])
+    _report(run, layout)
 
 
-def _ended(layout: BuildLayout, report: str) -> str:
-    """Return a summary: what the build made and left out, and why; where the report is; what to do next."""
-    from webtext.app.reports.report import UNITS
+def _config(path: str, overrides: tuple[str, ...], sample: str | None) -> tuple[BuildConfig, list[WebtextError]]:
+    from webtext.app.config import BuildConfig
+
+    errors: list[WebtextError] = []
+    more = [] if sample is None else [f"build.sample={json.dumps(sample)}"]
+    return BuildConfig.read(path, (*overrides, *more), errors), errors
+
+
+def _report(run: Run, layout: BuildLayout, text: str = "", **about: Any) -> None:
+    """Write the report. Print what the build made and left out, and why; where the report is; what to do next."""
+    from webtext.app.chain import check_failures
+    from webtext.app.reports.report import UNITS, write_report
     from webtext.base.console import counted
 
-    lines = []
+    path, lines = write_report(layout.root), []
     for name, unit in UNITS.items():
         if (made := layout.open(name)) is not None:
             reasons = (Counter(made.counts.dropped) + Counter(made.counts.failed)).most_common()
@@ -69,12 +72,9 @@ def _ended(layout: BuildLayout, report: str) -> str:
             out += [counted(len(reasons) - REASONS_TOLD, "other reason")] if len(reasons) > REASONS_TOLD else []
             left = f"; left out: {', '.join(out)}" if out else ""
             lines.append(f"{name:<10} {made.counts.kept:>12,} of {made.counts.records_in:,} {unit}{left}")
-    lines += [f"report     {report}", f"next       webtext view {shlex.quote(layout.root)}"]
-    return "\n".join(lines)
-
-
-def _sample_override(sample: str | None) -> list[str]:
-    return [] if sample is None else [f"build.sample={json.dumps(sample)}"]
+    lines += [f"report     {path}", f"next       webtext view {shlex.quote(layout.root)}"]
+    run.console.result({"build": layout.root, "report": path} | about, text + "\n".join(lines))
+    check_failures(layout, click.get_current_context().meta[GIVEN])
 
 
 @verb(_commands, "pretrain", workers=True, config_argument=True)
@@ -90,20 +90,12 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     Reads:  what `build` reads
     Writes: what `build` writes, and model/ with the export to Hugging Face
     """
-    from webtext.app.config import BuildConfig
-
-    errors: list[WebtextError] = []
-    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)), errors)
-    from webtext.app.chain import check_failures
+    config, errors = _config(config_path, overrides, sample)
     from webtext.app.chain import pretrain as run_pretrain
-    from webtext.app.reports.report import write_report
     from webtext.train.evaluate.perplexity import perplexity_text
 
     layout, evaluation = run_pretrain(config, run, errors)
-    path = write_report(layout.root)
-    value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
-    run.console.result(value, f"{perplexity_text(dict(evaluation))}\n\n{_ended(layout, path)}")
-    check_failures(layout, click.get_current_context().meta[GIVEN])
+    _report(run, layout, f"{perplexity_text(dict(evaluation))}\n\n", evaluation=dict(evaluation))
 
 
 @verb(_commands, "report")

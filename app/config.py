@@ -40,11 +40,7 @@ class BuildSettings:
 
 def settings_classes() -> dict[str, type]:
     """Return section -> settings class for every component that `build` and `pretrain` run."""
-    from webtext.clean.dedup.settings import DedupSettings
-    from webtext.clean.extract.body import ExtractSettings
-    from webtext.clean.language import LanguageSettings
-    from webtext.clean.rules.thresholds import RuleSettings
-    from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
+    from webtext.clean.command import SETTINGS, sections
     from webtext.crawl.fetch.settings import FetchSettings
     from webtext.crawl.links.settings import ApiSettings, LinkSettings
     from webtext.shards.settings import PackSettings
@@ -56,14 +52,7 @@ def settings_classes() -> dict[str, type]:
         "crawl.links": LinkSettings,
         "crawl.api": ApiSettings,
         "crawl.fetch": FetchSettings,
-        "clean.extract": ExtractSettings,
-        "clean.remove": RemovalSettings,
-        "clean.votes": VoteSettings,
-        "clean.language": LanguageSettings,
-        "clean.rules": RuleSettings,
-        "clean.dedup": DedupSettings,
-        "clean.decontaminate": DecontaminationSettings,
-        "clean.card": CardSettings,
+        **sections(*SETTINGS),
         "tokenizer": TokenizerSettings,
         "shards": PackSettings,
         "train": TrainSettings,

@@ -29,6 +29,8 @@ Row = dict[str, Any]
 TWIN = ["id", "url", "text"]
 MEMBER = [*TWIN, "karma", "date", "split"]
 START_CHARACTERS = 200
+WITHHELD = {"title": None, "author": None, "text_start": ""}
+"""What replaces the words of a document that was removed on request."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class Trace:
 
     @property
     def removed(self) -> bool:
-        """Whether the document was removed on request, so that its text isn't shown."""
+        """Whether the document was removed on request, so that its words aren't shown."""
         return self.decision is not None and self.decision["request"] is not None
 
 
@@ -180,10 +182,13 @@ class Tracer:
         decisions = self._by("dropped", "id", identifiers)
         twins = {row["duplicate_of"] for row in decisions.values() if row["duplicate_of"]}
         where = [self._sets["documents"], *earlier_corpora(self._sets["corpus"])]
+        found = {row["id"]: row for each in reversed(where) for row in find_rows(each, "id", twins, TWIN)}
+        for row in find_rows(self._sets["dropped"], "id", found, ["id", "request"]):
+            found[row["id"]] |= WITHHELD if row["request"] is not None else {}
         return _Ends(
             links=self._by("links", "link_id", {link for row in documents for link in row["link_ids"]}),
             decisions=decisions,
-            twins={row["id"]: row for each in reversed(where) for row in find_rows(each, "id", twins, TWIN)},
+            twins=found,
             kept={row["id"] for row in find_rows(self._sets["corpus"], "id", identifiers, ["id"])},
             tokens=self._by("tokens", "id", identifiers),
         )
@@ -194,7 +199,7 @@ class Tracer:
         if document is not None:
             trace.links = [ends.links[each] for each in document["link_ids"] if each in ends.links]
             trace.decision = ends.decisions.get(document["id"])
-            document["text_start"] = "" if trace.removed else document["text_start"]
+            document |= WITHHELD if trace.removed else {}
             trace.twin = ends.twins.get((trace.decision or {}).get("duplicate_of") or "")
             tokens = ends.tokens.get(document["id"])
             trace.tokens = [tokens] if tokens else []
@@ -309,7 +314,8 @@ def find_cluster(root: str, identifier: str) -> Cluster | None:
     kept = next((row for each in where for row in find_rows(each, "id", [head], MEMBER)), None)
     if kept is None:  # it is in an earlier build that isn't available
         kept = dict.fromkeys(("url", "text_start", "characters", "karma", "date", "split")) | {"id": head}
-    kept["text_start"] = kept["text_start"] if own is None or own["request"] is None else None
+    if own and own["request"] is not None:
+        kept["text_start"] = None
     return Cluster(kept, own, members) if members else None
 
 

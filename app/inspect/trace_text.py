@@ -109,7 +109,7 @@ def _decision(row: Mapping[str, Any], twin: Mapping[str, Any] | None) -> Iterato
     if row["duplicate_of"]:
         yield _line("", f"duplicate of {row['duplicate_of']}" + (f"  {twin['url'] or ''}" if twin else ""))
     if twin:
-        yield _line("", repr(twin["text_start"]))
+        yield _line("", _start(twin))
 
 
 def _document(row: Mapping[str, Any]) -> Iterator[str]:
@@ -120,7 +120,11 @@ def _document(row: Mapping[str, Any]) -> Iterator[str]:
     agreement = row.get("extractor_agreement")
     agreed = "" if agreement is None else f", the extractors agree to {agreement:.2f}"
     yield _line("", f"{row['characters']:,} characters{language}, {row['split']}{agreed}")
-    yield _line("", repr(row["text_start"]) if row["text_start"] or not row["characters"] else NO_TEXT)
+    yield _line("", _start(row))
+
+
+def _start(row: Mapping[str, Any]) -> str:
+    return repr(row["text_start"]) if row["text_start"] or not row["characters"] else NO_TEXT
 
 
 def _member(label: str, row: Mapping[str, Any], about: str) -> list[str]:

@@ -55,10 +55,8 @@ def make_report(root: str) -> dict[str, Any]:
 
     Samples are the records with the smallest ids. Ids are hashes, so the choice is random but repeatable.
     """
-    layout = BuildLayout(root)
+    layout = BuildLayout.existing(root)
     sets = {name: found for name in UNITS if (found := layout.open(name)) is not None}
-    if not sets:
-        raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
     corpus, dropped = sets.get("corpus"), layout.open("dropped")
     signals = layout.open("signals")
     reasons, clusters, sizes, domains = _dropped(dropped, corpus)

@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from webtext.app.chain import BuildLayout
 from webtext.app.inspect.trace import build_documents, find_rows
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError, InputError, one_line
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.schemas import SCHEMAS
+from webtext.clean.removals import REMOVED_ON_REQUEST
 
 PAGE_ROWS = 50
 BATCH_ROWS = 1 << 16
@@ -130,7 +131,7 @@ class Search:
             cause = (
                 str(error).rpartition("Unknown error: ")[2].partition(" Detail: Python")[0]
             )  # of `PartSet`, no trace
-            cause = " ".join(cause.split())[:400]
+            cause = one_line(cause, 400)
             raise InputError(f"the search failed: {cause}", "check the set with webtext inspect set --verify") from None
         finally:
             timer.cancel()
@@ -160,14 +161,19 @@ class Search:
                 return
 
     def _judged(self, query: Query, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield rows; those of all documents, once there are decisions, with the reason why they were dropped or None."""
+        """Yield rows; those of all documents, once there are decisions, with the reason why they were dropped or None.
+
+        The words of a document that was removed on request are left out.
+        """
         dropped = self._layout.open("dropped") if query.set == "documents" and rows else None
         if dropped is None:
             yield from rows
             return
-        ids = {row["id"] for row in rows}
-        reasons = {row["id"]: row["reason"] for row in find_rows(dropped, "id", ids, ["id", "reason"])}
-        yield from ({**row, "decision": reasons.get(row["id"])} for row in rows)
+        decided = find_rows(dropped, "id", {row["id"] for row in rows}, ["id", "reason"])
+        reasons = {row["id"]: row["reason"] for row in decided}
+        for row in rows:
+            reason = reasons.get(row["id"])
+            yield row | {"decision": reason} | ({"title": None, "around": ""} if reason == REMOVED_ON_REQUEST else {})
 
     def _select(
         self,

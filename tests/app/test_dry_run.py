@@ -67,8 +67,7 @@ def test_what_is_done_is_passed_and_the_first_work_told(
     small_demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A whole demo has nothing to do; another rule means that the corpus is made again, and no more is known."""
-    build = tmp_path / "build"
-    shutil.copytree(small_demo / "build", build)
+    build = shutil.copytree(small_demo / "build", tmp_path / "build")
     config = (small_demo / "build.toml").read_text().replace(f'out = "{small_demo}/build"', f'out = "{build}"')
     path = tmp_path / "build.toml"
     path.write_text(config)

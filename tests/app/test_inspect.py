@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from webtext.app.inspect.trace import Tracer
 from webtext.app.main import run
 from webtext.app.view.server import Viewer
+from webtext.base.parts.counts import Counts
 
 from .conftest import IDS, TARGET_URLS, TEXTS, write_set
 
@@ -145,17 +147,31 @@ def test_an_id_may_look_like_an_address_and_a_document_have_none(
     assert "<bdi>http://id.example/1</bdi></h1>" in "".join(page)
 
 
-def test_a_text_that_was_removed_on_request_is_shown_nowhere(
+def test_the_words_of_a_document_that_was_removed_on_request_are_shown_nowhere(
     odd_build: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = {"id": "http://id.example/1", "reason": "removed_on_request", "request": "id:http://id.example/1"}
-    write_set(odd_build / "dropped", "dropped", [[gone]])
-    write_set(odd_build / "corpus", "corpus", [[]])
-    for arguments in (["--text"], ["--text", "--json"]):
-        assert run(["inspect", "doc", str(odd_build), gone["id"], *arguments]) == 0
+    copy = {"id": "copy", "reason": "near_duplicate", "value": 0.9, "threshold": 0.8, "duplicate_of": gone["id"]}
+    words = {"text": "secret words", "title": "secret title", "author": "secret author", "split": "train"}
+    documents = [words | {"id": gone["id"]}, {"id": "copy", "text": "other words", "split": "train"}]
+    write_set(odd_build / "documents", "documents", [documents])
+    write_set(odd_build / "dropped", "dropped", [[gone, copy]])
+    write_set(odd_build / "corpus", "corpus", [[]], counts=Counts(2, 0, {"removed_on_request": 1, "near_duplicate": 1}))
+    for name, arguments in itertools.product((gone["id"], "copy"), (["doc", "--text"], ["cluster"])):
+        for more in ([], ["--json"]):
+            assert run(["inspect", *arguments, str(odd_build), name, *more]) == 0
+    assert run(["inspect", "drop", str(odd_build)]) == 0
     assert run(["report", str(odd_build)]) == 0
     said = capsys.readouterr().out + (odd_build / "report.json").read_text() + (odd_build / "report.html").read_text()
+    asked = [
+        ("/document", {"id": gone["id"]}),
+        ("/document", {"id": "copy"}),
+        ("/search", {}),
+        ("/search", {"text": "t w"}),
+    ]
+    said += "".join(piece for each in asked for piece in Viewer(str(odd_build)).answer(*each)[1])
     assert "the text is not shown" in said
+    assert "other" in said
     assert "secret" not in said
 
 

@@ -56,12 +56,7 @@ def page(report: dict[str, Any]) -> str:
 def test_the_funnel_is_that_of_the_manifests(report: dict[str, Any]) -> None:
     stages = {stage["name"]: stage for stage in report["stages"]}
     assert list(stages) == ["links", "pages", "documents", "corpus", "tokens"]
-    assert stages["links"]["counts"] == {
-        "records_in": 12,
-        "kept": 8,
-        "dropped": {"too_little_karma": 3},
-        "failed": {"invalid_json": 1},
-    }
+    assert stages["links"]["counts"] == Counts(12, 8, {"too_little_karma": 3}, {"invalid_json": 1}).to_json()
     assert stages["links"]["records"] == 8
     assert stages["documents"]["counts"]["failed"] == {"too_deep": 1}
     for stage in stages.values():
@@ -98,8 +93,7 @@ def test_what_takes_out_more_than_a_fifth_of_the_documents_raises_an_alarm(repor
 def test_a_domain_that_dedup_emptied_raises_an_alarm_while_the_set_is_the_one_that_it_is_about(
     written_build: Path, tmp_path: Path
 ) -> None:
-    root = tmp_path / "build"
-    shutil.copytree(written_build, root)
+    root = shutil.copytree(written_build, tmp_path / "build")
     about = {"dropped": PartSet.open(str(root / "dropped")).hash}
     loss = {"of": "domain", "name": "wiped<b>.example", "compared": 1000, "dropped": 999}
     (root / "losses.json").write_text(json.dumps(about | {"losses": [loss]}))
@@ -149,30 +143,17 @@ def test_the_histogram_counts_every_document_once_beside_the_threshold(report: d
 def test_each_rules_histogram_counts_known_values_beside_its_thresholds(tmp_path: Path) -> None:
     """Of 1.1 the last bin; an unknown value has none; the second part's dropped documents are its own."""
     shares = [0.0, 0.3, 0.31, 1.1, None]
-    rows = [{"id": f"{n:032x}", "duplicate_line_ratio": x, "mean_word_length": x} for n, x in enumerate(shares)]
-    write_set(
-        tmp_path / "signals",
-        "signals",
-        [
-            [row | {"duplicate_line_ratio": row["mean_word_length"] or 0.0} for row in part]
-            for part in (rows[:2], rows[2:])
-        ],
-    )
-    write_set(
-        tmp_path / "corpus",
-        "corpus",
-        [[]],
-        settings={"rules": {"profile": "minimal", "rule": ["too_many_duplicate_lines=.3", "words_too_long=10"]}},
-    )
+    rows = [{"id": f"{n:032x}", "duplicate_line_ratio": x or 0, "mean_word_length": x} for n, x in enumerate(shares)]
+    write_set(tmp_path / "signals", "signals", [rows[:2], rows[2:]])
+    settings = {"rules": {"profile": "minimal", "rule": ["too_many_duplicate_lines=.3", "words_too_long=10"]}}
+    write_set(tmp_path / "corpus", "corpus", [[]], settings=settings)
     gone = [{"id": rows[n]["id"], "stage": "filter", "reason": "too_many_duplicate_lines"} for n in (2, 3)]
     write_set(tmp_path / "dropped", "dropped", [[], gone])
     _, long, lines = make_report(str(tmp_path))["histograms"]
     filled = [[bound, kept, dropped] for bound, kept, dropped in lines["bins"] if kept or dropped]
     assert filled == [[0.0, 2, 0], [0.3, 1, 0], [0.325, 0, 1], [1.0, 0, 1]]
-    assert (long["thresholds"], lines["thresholds"]) == (
-        [["words_too_long", 10.0]],
-        [["too_many_duplicate_lines", 0.3]],
-    )
+    assert long["thresholds"] == [["words_too_long", 10.0]]
+    assert lines["thresholds"] == [["too_many_duplicate_lines", 0.3]]
     assert sum(kept + dropped for _, kept, dropped in long["bins"]) == 4
     for column in ("n_words", "n_stop_words", "mean_word_length", "vote_score"):
         assert (bounds_of(column)[1:] > bounds_of(column)[:-1]).all()
@@ -221,12 +202,7 @@ def test_a_moved_rule_drops_what_a_loop_over_the_signals_counts(tmp_path: Path) 
     settings = {"rules": {"profile": "minimal", "rule": ["too_few_words=100", "words_too_long=5.5"]}}
     write_set(tmp_path / "corpus", "corpus", [[]], settings=settings)
     words, lengths = make_report(str(tmp_path))["rules"]
-    assert (words["rule"], words["column"], words["bound"], words["threshold"]) == (
-        "too_few_words",
-        "n_words",
-        "min",
-        100,
-    )
+    assert [words[key] for key in ("rule", "column", "bound", "threshold")] == ["too_few_words", "n_words", "min", 100]
     for factor, (threshold, n) in zip(FACTORS, words["moved"], strict=True):
         assert threshold == factor * 100
         assert n == sum(row["n_words"] < threshold for row in rows)
@@ -486,8 +462,7 @@ def test_people_read_what_the_perplexity_is_of(page: str) -> None:
 def test_the_command_writes_page_and_json_which_agree(
     written_build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    build = tmp_path / "build"
-    shutil.copytree(written_build, build)
+    build = shutil.copytree(written_build, tmp_path / "build")
     assert run(["report", str(build), "--json"]) == 0
     written = json.loads(capsys.readouterr().out)
     assert Path(written["report"]).read_text() == report_page(json.loads((build / "report.json").read_text()))
@@ -541,8 +516,7 @@ def browser() -> Iterator[Any]:
 def test_a_browser_draws_the_page_and_asks_nobody_for_anything(
     browser: Any, written_build: Path, tmp_path: Path, scheme: str
 ) -> None:
-    build = tmp_path / "build"
-    shutil.copytree(written_build, build)
+    build = shutil.copytree(written_build, tmp_path / "build")
     address = Path(write_report(str(build))).as_uri()
     shown = browser.new_page(viewport={"width": 1000, "height": 800}, color_scheme=scheme)
     asked: list[str] = []

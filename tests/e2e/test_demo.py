@@ -148,8 +148,7 @@ def test_a_build_killed_at_ten_random_moments_has_the_bytes_of_an_undisturbed_on
 
 
 def test_a_changed_rule_redoes_what_it_touches_and_nothing_else(build: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "build"
-    shutil.copytree(build, copy)
+    copy = shutil.copytree(build, tmp_path / "build")
     documents = (copy / "documents" / "manifest.json").stat().st_mtime_ns
     config = tmp_path / "build.toml"
     config.write_text(f'[build]\npages = ["{copy}/pages"]\nout = "{copy}"\n[tokenizer]\nvocab_size = 600\n')
