@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_869,
+    "Python, lines": 43_860,
     "Python in base/, lines": 8156,
     "Python in crawl/, lines": 8978,
-    "Python in clean/, lines": 7939,
+    "Python in clean/, lines": 7930,
     "Python in tokenizer/, lines": 4674,
     "Python in shards/, lines": 2426,
     "Python in train/, lines": 8117,
     "Python in app/, lines": 3579,
     "Python in base/, tokens": 53_180,
     "Python in crawl/, tokens": 59_307,
-    "Python in clean/, tokens": 63_351,
+    "Python in clean/, tokens": 63_350,
     "Python in tokenizer/, tokens": 31_654,
     "Python in shards/, tokens": 16_768,
     "Python in train/, tokens": 62_662,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_836,
+    "tests, lines": 62_820,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

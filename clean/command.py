@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, RunFailed
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
@@ -274,15 +274,19 @@ def lookup(run: Run, texts: tuple[str, ...], indexes: tuple[str, ...], threshold
 
     Similarities are estimates, off by about 0.05.
     """
+    from webtext.base.parts.outcomes import UNSETTLED
     from webtext.clean.decontaminate.comparison import aligned
     from webtext.clean.dedup.lookup import look_up
 
     answers = look_up(texts, indexes, threshold)
     lines = [["text", "similarity", "document", "url"]]
     for each in answers:
-        lines += [[each["text"], f"{m['similarity']:.2f}", m["id"], m["url"] or ""] for m in each["matches"]]
-        lines += [] if each["matches"] else [[each["text"], each["reason"] or "nothing", "", ""]]
+        found = [[each["text"], f"{m['similarity']:.2f}", m["id"], m["url"] or ""] for m in each["matches"]]
+        lines += found or [[each["text"], each["reason"] or "nothing", "", ""]]
     run.console.result({"texts": answers}, aligned(lines))
+    for each in answers:
+        if each["reason"] in UNSETTLED:
+            raise RunFailed(f"'{each['text']}' could not be read: {each['reason']}", UNSETTLED[each["reason"]])
 
 
 RELEASE_EXAMPLES = """\b
@@ -305,6 +309,8 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
 
     A release has ids, links, URLs, capture locations, text digests and the recipe.
     """
+    from webtext.base.console import counted
+    from webtext.base.parts.outcomes import check_kept
     from webtext.clean.decontaminate.comparison import aligned
     from webtext.clean.release import compare_release, write_release
 
@@ -317,8 +323,9 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
         run.console.result({"release": check, "build": build} | found, aligned(lines))
         return
     written = write_release(build, need_out(out), run)
-    text = f"{written.records:,} documents without text written to '{written.folder.url}'"
+    text = f"{counted(written.records, 'document')} without text written to '{written.folder.url}'"
     run.console.result({"out": out, "documents": written.records}, text)
+    check_kept(written)
 
 
 def _show(run: Run, result: Cleaning, *, pages: bool = False) -> None:
@@ -328,24 +335,19 @@ def _show(run: Run, result: Cleaning, *, pages: bool = False) -> None:
     from webtext.clean.decontaminate.comparison import overlap_table
 
     counts = result.counts.to_json()
-    answer = {
-        "corpus": result.corpus.folder.url,
-        "dropped": result.dropped.folder.url,
-        "documents": result.corpus.records,
-        "counts": counts,
-    }
-    came_from = result.documents.counts.to_json()
+    answer: dict[str, Any] = {name: getattr(result, name).folder.url for name in ("corpus", "dropped")}
+    answer |= {"documents": result.corpus.records, "counts": counts}
+    lines = [funnel_text("documents", counts)]
     stage = result.documents.recipe["stage"]
     unit = "rows" if stage == "clean.import" else "pages" if pages and stage == "clean.extract" else ""
     if unit:
-        answer[unit] = came_from
-    first = funnel_text(unit, came_from) if unit else ""
+        answer[unit] = result.documents.counts.to_json()
+        lines.insert(0, funnel_text(unit, answer[unit]))
     if result.removed is not None and result.removed.lines:
         answer["removal"] = result.removed.to_json()
-    overlap = ""
     if result.overlap is not None:
-        answer["overlap"], overlap = result.overlap, overlap_table(result.overlap)
-    lines = [first, funnel_text("documents", counts), overlap, f"written to '{result.corpus.folder.url}'"]
-    run.console.result(answer, "\n".join(line for line in lines if line))
+        answer["overlap"] = result.overlap
+        lines.append(overlap_table(result.overlap))
+    run.console.result(answer, "\n".join([*lines, f"written to '{result.corpus.folder.url}'"]))
     check_kept(result.documents, result.corpus)
     check_settled(*([result.documents] if unit else []), result.corpus)

@@ -55,7 +55,7 @@ UNMATCHED_SHOWN = 10
 DECISIONS = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("request", pa.string())])
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_ID = re.compile(rf"[0-9a-f]{{{ID_HEX_DIGITS}}}")
+_ID = re.compile(rf"id:\s*(.+)|([0-9a-f]{{{ID_HEX_DIGITS}}})")
 _HOST = re.compile(r"[^\s./\\@?:*\[\]][^\s/\\@?:*\[\]]*\.[^\s/\\@?:*\[\]]+|\[[0-9A-Fa-f:.]+\]")
 _MAX_SHOWN = 80
 
@@ -277,13 +277,10 @@ class Requests:
 
     def _add(self, line: Request) -> None:
         written = line.written
-        host = _host(written)
         self.lines.append(line)
-        if written.startswith("id:") and written != "id:":
-            self._ids.setdefault(written.removeprefix("id:").strip(), line)
-        elif _ID.fullmatch(written):
-            self._ids.setdefault(written, line)
-        elif host is not None:
+        if found := _ID.fullmatch(written):
+            self._ids.setdefault(found[1] or found[2], line)
+        elif host := _host(written):
             self._domains.setdefault(host, line)
         elif (url := canonical_url(written)) is not None:
             bare = _without_scheme(url)
@@ -319,8 +316,7 @@ def _lines(location: str) -> Iterable[Request]:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"'{location}' line {line:,} is not UTF-8", "save the list as UTF-8") from None
     for number, row in enumerate(text.split("\n"), 1):
-        written = _COMMENT.sub("", row).strip()
-        if written:
+        if written := _COMMENT.sub("", row).strip():
             yield Request(location, number, written)
 
 

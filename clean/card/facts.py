@@ -12,7 +12,6 @@ import heapq
 import json
 import operator
 import re
-import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ import pyarrow.compute as pc
 
 from webtext.base.config import from_table
 from webtext.base.errors import InputError
+from webtext.base.html_pages.rendering import day
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import FILE, PartSet, SetName, SourcePart, parents_of
 from webtext.base.parts.recipe import sha256_json
@@ -235,12 +235,12 @@ def size_category(n_documents: int) -> str:
     >>> size_category(999), size_category(1000), size_category(8_000_000)
     ('n<1K', '1K<n<10K', '1M<n<10M')
     """
-    below = "n"
+    below = ""
     for limit, name in SIZES:
         if n_documents < limit:
-            return f"n<{name}" if below == "n" else f"{below}<n<{name}"
-        below = name
-    return f"n>{below}"
+            return f"{below}n<{name}"
+        below = f"{name}<"
+    return f"n>{below[:-1]}"
 
 
 def _opt_outs(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -330,11 +330,4 @@ def _days(span: Span) -> str:
     """Return the first and the last day of a span in words, in UTC."""
     if span.first is None or span.last is None:
         return "at times that are not known"
-    return f"from {_day(span.first)} to {_day(span.last)}"
-
-
-def _day(seconds: int) -> str:
-    try:
-        return time.strftime("%Y-%m-%d", time.gmtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return f"second {seconds}"
+    return f"from {day(span.first)} to {day(span.last)}"

@@ -88,8 +88,8 @@ class Evaluation(Step):
     def _note(self, documents: pa.RecordBatch, row: int, numbers: npt.NDArray[np.int64]) -> None:
         counts = self._shared.in_sets[:, numbers].sum(axis=1).tolist()
         by_set = {name: n for name, n in zip(self._shared.names, counts, strict=True) if n}
-        about = {"id": documents["id"][row].as_py(), "url": documents["url"][row].as_py()}
-        line = about | {"shared": by_set, "example": self._shared.place_of(numbers[0])}
+        line = {name: documents[name][row].as_py() for name in ("id", "url")}
+        line |= {"shared": by_set, "example": self._shared.place_of(numbers[0])}
         self._list.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def end(self) -> None:

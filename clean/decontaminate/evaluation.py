@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os.path import realpath
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.inputs.files import DOCUMENT_SUFFIXES, InputFile, Refused, find_inputs, short_names
 from webtext.base.inputs.records import records
+from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.parts.partset import MANIFEST
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
@@ -42,11 +44,11 @@ class EvaluationSet:
 
     def examples(self) -> Iterator[bytes]:
         """Yield the texts in UTF-8, in the file's order. Empty texts are included; empty lines of JSONL are skipped."""
-        is_same = self.file.folder.version(self.file.name) == self.version
-        if not is_same and self.file.sha256() != self.sha256:
-            raise InputError(f"'{self.file.location}' changed while it was read", "rerun the same command")
+        self.file.check_unchanged(self.version, self.sha256)
         for number, row in enumerate(records(self.file, (self.field,), self.field), 1):
             if isinstance(row, Refused):
+                if row.reason in UNSETTLED:
+                    raise InputError(row.cause, UNSETTLED[row.reason])
                 raise InputError(
                     f"'{self.file.location}', example {number}: {row.cause}",
                     f"correct that example, or name another field: {self.file.name}#FIELD",
@@ -57,8 +59,8 @@ class EvaluationSet:
 def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
     """Return the sets that `against` names (each FILE or FILE#FIELD; a file, folder or pattern), sorted by name.
 
-    A set has the name of its file, with as many folders before it as needed to be unique. Raises ConfigError if
-    `against` is empty.
+    A set has the name of its file, with as many folders before it as needed to be unique. A file that is named twice is
+    one set. Raises ConfigError if `against` is empty.
     """
     if not against:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
@@ -68,10 +70,10 @@ def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
         if Folder(place).exists(MANIFEST):
             raise InputError(f"'{place}' is a part set, not an evaluation set", f"name its files: '{place}/*.parquet'")
         for file in find_inputs([place], "evaluation", SUFFIXES)[1]:
-            found[file.location, field or FIELD] = file
-    names = short_names([place + (f"#{field}" if field != FIELD else "") for place, field in found])
+            found.setdefault((realpath(file.location), field or FIELD), file)
+    names = short_names([each.location + f"#{field}" * (field != FIELD) for (_, field), each in found.items()])
     sets = [
-        EvaluationSet(name, file, field, version=file.folder.version(file.name), sha256=file.sha256())
+        EvaluationSet(name, file, field, version=file.version, sha256=file.sha256())
         for name, ((_, field), file) in zip(names, found.items(), strict=True)
     ]
     return tuple(sorted(sets, key=lambda each: (each.name, each.sha256)))

@@ -141,8 +141,7 @@ def find_duplicates(
     """
     indexes = open_indexes(settings, documents.folder)
     key = _result_key(documents, settings, chosen, indexes)
-    known = _known_result(work, key)
-    if known:
+    if known := _known_result(work, key):
         return known
     if run.dry_run:
         run.console.say(f"clean.dedup: {documents.records:,} documents to compare")

@@ -47,8 +47,7 @@ def find_signals(documents: PartSet, out: str | None, run: Run, model: ScoreMode
     """Return the signals of `documents` in out/signals, else next to the documents; None if they must be measured."""
     beside = Folder.split(documents.folder.url)[0].url
     for place in (out, beside):
-        signals = _open_signals(documents, f"{place}/signals", model) if place else None
-        if signals is not None:
+        if place and (signals := _open_signals(documents, f"{place}/signals", model)):
             run.console.say(f"reading the signals in '{signals.folder.url}'")
             return signals
     run.console.say(f"'{documents.folder.url}' has no signals yet: measuring {documents.records:,} documents")

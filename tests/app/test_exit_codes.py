@@ -38,6 +38,7 @@ KEPT_NOTHING = {
     "clean run {in}/empty.txt": "kept 0 of 1 record",
     "clean filter {in}/blank.jsonl": "the input contains none",
     "clean dedup {in}/blank.jsonl": "the input contains none",
+    "clean release {in}/nothing": "the input contains none",
     "shards pack {in}/empty.txt --tokenizer {in}/tokenizer.json": "kept 0",
     "shards pack {in}/other.jsonl --tokenizer {in}/tokenizer.json": "no field 'text' among body",
     "shards convert {in}/tokens.bin --from nanogpt --tokenizer {in}/tokenizer.json": "kept 0",
@@ -53,6 +54,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Tokenizer.train(["the words"], vocab_size=260).save(folder / "tokenizer.json")
     defaults = ["--default-score", "3", "--default-created", "2015-01-01"]
     assert run(["crawl", "links", f"{folder}/urls.txt", *defaults, "--out", f"{folder}/links"]) == 0
+    assert run(["clean", "filter", f"{folder}/short.jsonl", "--out", f"{folder}/nothing"]) == 3
     return folder
 
 
@@ -94,10 +96,8 @@ def test_a_gpu_that_is_missing_ends_with_4(given: Path, tmp_path: Path, monkeypa
     lines = "".join(f'{{"text": "words of a text {i}", "split": "{"train" if i else "test"}"}}\n' for i in range(600))
     (tmp_path / "texts.jsonl").write_text(lines)
     tokens = str(tmp_path / "tokens")
-    assert (
-        run(["shards", "pack", f"{tmp_path}/texts.jsonl", "--tokenizer", f"{given}/tokenizer.json", "--out", tokens])
-        == 0
-    )
+    pack = f"shards pack {tmp_path}/texts.jsonl --tokenizer {given}/tokenizer.json --out {tokens}"
+    assert run(pack.split()) == 0
     assert run(["train", "run", tokens, "--out", str(tmp_path / "model"), "--set", "train.device=cuda"]) == 4
 
 

@@ -174,13 +174,12 @@ def fetched_with(build: Build, folder: Path, settings: dict[str, Any], opt_outs:
 
 def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(build: Build, tmp_path: Path) -> None:
     pages, result = build
-    assert (
-        section(card_of(result), "Opt-outs").count("- Not known: ") == 2
-    )  # these pages have no crawl, so no robots.txt
-    assert section(card_of(result), "Opt-outs").count("- Obeyed: ") == len(PAGE_OPT_OUTS)  # by extraction
+    outs = section(card_of(result), "Opt-outs")
+    assert outs.count("- Not known: ") == 2  # these pages have no crawl, so no robots.txt
+    assert outs.count("- Obeyed: ") == len(PAGE_OPT_OUTS)  # by extraction
     settings = {"obey_robots": False, "obey_ai_robots": True, "obey_noai": True, "contact": "me@example.org"}
-    outs = {0: ["robots_disallowed"], 1: ["robots_disallowed"], 3: ["robots_disallowed"]}  # 3 was not fetched
-    card = card_text(fetched_with(build, tmp_path, settings, outs), CardSettings())
+    found = dict.fromkeys((0, 1, 3), ["robots_disallowed"])  # 3 was not fetched
+    card = card_text(fetched_with(build, tmp_path, settings, found), CardSettings())
     outs = section(card, "Opt-outs")
     skipped = "robots.txt names an AI-training crawler and disallows the path for it; 7 such pages were skipped."
     assert f"- Obeyed: {skipped}" in outs
@@ -194,9 +193,8 @@ def test_pages_of_gone_sites_are_named_with_the_settings_that_took_them(build: B
     assert "take_gone_sites" not in card_of(build[1])
     facts = fetched_with(build, tmp_path, settings, {0: ["robots_unreachable"]})
     outs = section(card_text(facts, CardSettings()), "Opt-outs")
-    assert (
-        "**Not asked** (`take_gone_sites = true`): sites whose host name no longer exists, or that answered in" in outs
-    )
+    asked = "**Not asked** (`take_gone_sites = true`): sites whose host name no longer exists, or that answered in"
+    assert asked in outs
     assert "in none of 3 or more runs over 30 days (1 pages)" in outs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import lzma
@@ -161,6 +162,7 @@ def test_another_field_is_named_after_a_hash(tmp_path: Path) -> None:
 def test_sets_with_equal_file_names_are_named_with_their_folders(tmp_path: Path) -> None:
     given = [write_jsonl(tmp_path / folder / "test.jsonl", {"text": folder}) for folder in ("b", "a")]
     assert [each.name for each in evaluation_sets(given)] == ["a/test.jsonl", "b/test.jsonl"]
+    assert len(evaluation_sets([given[0], os.path.relpath(given[0]), str(tmp_path)])) == 2
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,12 @@ def test_a_defective_set_is_an_input_error(tmp_path: Path, data: bytes, message:
     (tmp_path / "broken.jsonl").write_bytes(data)
     with pytest.raises(InputError, match=message):
         examples_in(str(tmp_path / "broken.jsonl"))
+
+
+def test_a_set_that_breaks_off_has_to_be_copied_again(tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' * 9)[:-9])
+    with pytest.raises(InputError, match=r"^'[^']+' cannot be read: .*\ndownload the damaged files again"):
+        examples_in(str(tmp_path / "broken.jsonl.gz"))
 
 
 def test_a_set_is_hashed_again_only_if_its_file_has_another_version(tmp_path: Path) -> None:

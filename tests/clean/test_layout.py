@@ -131,10 +131,8 @@ def test_empty_and_left_out_cells_keep_their_place_in_markdown() -> None:
 
 
 def test_the_header_is_as_wide_as_the_widest_row_because_readers_ignore_what_is_beyond_it() -> None:
-    assert (
-        markdown("<table><tr><td>a</td></tr><tr><td>b</td><td>c</td></tr></table>")
-        == "| a |  |\n| --- | --- |\n| b | c |"
-    )
+    table = markdown("<table><tr><td>a</td></tr><tr><td>b</td><td>c</td></tr></table>")
+    assert table == "| a |  |\n| --- | --- |\n| b | c |"
 
 
 def test_a_table_in_a_table_is_written_for_itself() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
@@ -167,6 +168,9 @@ def test_the_verb_prints_a_table_or_json_and_rejects_other_sets(kept, tmp_path, 
     assert [line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:]] == [
         [f"{near['matches'][0]['similarity']:.2f}", "doc09", url_of("doc09")], ["empty_text"]
     ]  # fmt: skip
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a b"}\n' * 9)[:-9])
+    assert webtext([*command, "--json"]) == 1
+    assert "d.jsonl.gz:10' could not be read: truncated_stream\n  download the dam" in capsys.readouterr().err
     write_set(tmp_path / "set", [document("a", "text")])
     for index, said in {"nowhere": "doesn't exist", "mine.npz": "mine.npz"}.items():
         assert webtext([*command[:-1], str(tmp_path / index)]) == 3

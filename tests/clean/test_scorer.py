@@ -176,9 +176,8 @@ def test_the_model_of_the_package_fits_the_features() -> None:
 def test_every_tree_of_the_model_sends_every_block_to_one_of_its_leaves() -> None:
     """A split removes a run of leaves, never the last one."""
     for stage in scorer().stages:
-        assert (
-            stage.feature.shape == stage.threshold.shape == stage.remaining.shape == (len(stage.value), MAX_LEAVES - 1)
-        )
+        shape = len(stage.value), MAX_LEAVES - 1
+        assert stage.feature.shape == stage.threshold.shape == stage.remaining.shape == shape
         assert (stage.remaining >> np.uint16(MAX_LEAVES - 1)).all()
         removed = 0xFFFF & ~stage.remaining.astype(int)
         lowest = removed & -removed

@@ -61,22 +61,9 @@ class Answers:
 @pytest.fixture(scope="module")
 def build(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file of every format."""
-    folder = tmp_path_factory.mktemp("formats") / "build"
-    shutil.copytree(small_demo / "build", folder)
-    assert (
-        run(
-            [
-                "clean",
-                "dedup",
-                str(folder / "corpus"),
-                "--out",
-                str(folder / "again"),
-                "--keep-index",
-                str(folder / "index"),
-            ]
-        )
-        == 0
-    )
+    folder = shutil.copytree(small_demo / "build", tmp_path_factory.mktemp("formats") / "build")
+    dedup = f"clean dedup {folder}/corpus --out {folder}/again --keep-index {folder}/index"
+    assert run(dedup.split()) == 0
     assert run(["clean", "release", str(folder), "--out", str(folder / "published")]) == 0
     (folder / "published/release").rename(folder / "release")
     files = harvest.HarvestFiles(Folder(str(folder / "harvest")))

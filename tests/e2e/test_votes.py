@@ -136,9 +136,8 @@ def test_another_rule_for_links_keeps_the_pages_and_gives_the_corpus_of_a_fresh_
         assert corpus(tmp_path / "build", *columns) == corpus(tmp_path / f"fresh{min_karma}", *columns)
         if min_karma == 5:
             assert json.loads((tmp_path / "build/pages/run.json").read_text())["links_gone"] == 2
-            assert (
-                PartSet.open(str(tmp_path / "build/dropped"), "dropped").records == 1
-            )  # /three has the vote of /moved
+            dropped = PartSet.open(str(tmp_path / "build/dropped"), "dropped")
+            assert dropped.records == 1  # /three has the vote of /moved
             before = contents(tmp_path / "build")
             assert build(web, tmp_path / "build", "crawl.links.min_karma=5") == 0
             assert {name for name in before if contents(tmp_path / "build")[name] != before[name]} <= {
@@ -172,18 +171,9 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     """Rule and blocklists are the links' recipe, the funnel goes from posts to corpus, and every step adds up."""
     (tmp_path / "mine|.txt").write_text("politics\nfunny\n")
     lists = f"crawl.links.subreddit_blocklist={json.dumps([str(tmp_path / 'mine|.txt')])}"
+    votes = (lists, "clean.votes.min_karma=1", "clean.votes.communities=['-cats']")
     for min_karma in (3, 5):
-        assert (
-            build(
-                web,
-                tmp_path / "build",
-                f"crawl.links.min_karma={min_karma}",
-                lists,
-                "clean.votes.min_karma=1",
-                "clean.votes.communities=['-cats']",
-            )
-            == 0
-        )
+        assert build(web, tmp_path / "build", f"crawl.links.min_karma={min_karma}", *votes) == 0
     card = (tmp_path / "build/corpus/README.md").read_text()
     links = card.split("## Links\n", 1)[1].split("\n## ", 1)[0]
     assert "- karma: a post counts if its score is at least 5\n" in links
