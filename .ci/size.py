@@ -18,14 +18,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_860,
+    "Python, lines": 43_859,
     "Python in base/, lines": 8156,
     "Python in crawl/, lines": 8978,
     "Python in clean/, lines": 7930,
     "Python in tokenizer/, lines": 4674,
     "Python in shards/, lines": 2426,
     "Python in train/, lines": 8117,
-    "Python in app/, lines": 3579,
+    "Python in app/, lines": 3578,
     "Python in base/, tokens": 53_180,
     "Python in crawl/, tokens": 59_307,
     "Python in clean/, tokens": 63_350,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_820,
+    "tests, lines": 62_811,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

@@ -125,8 +125,7 @@ def check_failures(layout: BuildLayout, command: str) -> None:
     """Raise RunFailed when records failed that another run could recover, so that a finished build doesn't hide them."""
     from webtext.crawl.links.collect import check_dumps
 
-    names = ("links", "pages", "documents", "corpus", "tokens")
-    sets = [made for name in names if (made := layout.open(name)) is not None]
+    sets = list(filter(None, map(layout.open, ("links", "pages", "documents", "corpus", "tokens"))))
     for made in sets:
         if made.kind == "links":
             check_dumps(made)
@@ -146,6 +145,9 @@ def _check(
 
     settings = config["build"]
     with noted(errors):
+        out = Path(layout.root)
+        if file := next(filter(Path.is_file, (out, *out.parents)), None):
+            raise ConfigError(f"[build] out = '{out}': '{file}' is a file", "name a folder")
         if any(map(Folder(layout.root).exists, ("config.json", "report.html", "report.json"))):
             Folder(layout.root).check_output(MARKS)
     with noted(errors):

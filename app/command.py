@@ -66,7 +66,7 @@ def _report(run: Run, layout: BuildLayout, text: str = "", **about: Any) -> None
 
     path, lines = write_report(layout.root), []
     for name, unit in UNITS.items():
-        if (made := layout.open(name)) is not None:
+        if made := layout.open(name):
             reasons = (Counter(made.counts.dropped) + Counter(made.counts.failed)).most_common()
             out = [f"{n:,} {reason}" for reason, n in reasons[:REASONS_TOLD]]
             out += [counted(len(reasons) - REASONS_TOLD, "other reason")] if len(reasons) > REASONS_TOLD else []
@@ -196,12 +196,9 @@ def inspect_set(run: Run, folder: str, verify: bool) -> None:
     opened = PartSet.open(folder)
     if verify:
         opened.verify(run)
-    counts = opened.counts.to_json()
-    text = funnel_text(
-        f"{opened.kind}: {counted(opened.records, 'record')} in {counted(len(opened.parts), 'part')}, "
-        + ("all bytes as written" if verify else "all files in their sizes"),
-        counts,
-    )
+    size = f"{counted(opened.records, 'record')} in {counted(len(opened.parts), 'part')}"
+    checked = "all bytes as written" if verify else "all files in their sizes"
+    text = funnel_text(f"{opened.kind}: {size}, {checked}", opened.counts.to_json())
     run.console.result({key: value for key, value in opened.manifest.items() if key != "parts"}, text)
 
 

@@ -248,7 +248,7 @@ def _rules_of(signals: PartSet | None, corpus: PartSet | None, identifier: str) 
 
 def thresholds_of(corpus: PartSet | None) -> dict[str, float]:
     """Return the thresholds that a corpus was made with, by rule; empty for unknown rules of another version."""
-    recorded = corpus.recipe["settings"].get("rules") if corpus is not None else None
+    recorded = corpus.recipe["settings"].get("rules") if corpus else None
     try:
         return from_table(RuleSettings, recorded, "clean.rules").thresholds() if isinstance(recorded, dict) else {}
     except ConfigError:
@@ -323,13 +323,13 @@ def build_documents(layout: BuildLayout) -> PartSet | None:
     """Return a build's documents; when they are in another folder, the parent that its corpus names."""
     documents = layout.open("documents")
     corpus = layout.open("corpus") if documents is None else None
-    parents = parents_of(corpus) if corpus is not None else iter(())
+    parents = parents_of(corpus) if corpus else ()
     return documents or next((parent for parent in parents if parent.kind in ("documents", "corpus")), None)
 
 
 def earlier_corpora(corpus: PartSet | None) -> list[PartSet]:
     """Return the corpora of earlier builds that this one was deduplicated against."""
-    indexes = [parent for parent in parents_of(corpus) if parent.kind == "signatures"] if corpus is not None else []
+    indexes = [parent for parent in parents_of(corpus) if parent.kind == "signatures"] if corpus else []
     return [earlier for index in indexes for earlier in parents_of(index)]
 
 

@@ -56,7 +56,7 @@ def make_report(root: str) -> dict[str, Any]:
     Samples are the records with the smallest ids. Ids are hashes, so the choice is random but repeatable.
     """
     layout = BuildLayout.existing(root)
-    sets = {name: found for name in UNITS if (found := layout.open(name)) is not None}
+    sets = {name: found for name in UNITS if (found := layout.open(name))}
     corpus, dropped = sets.get("corpus"), layout.open("dropped")
     signals = layout.open("signals")
     reasons, clusters, sizes, domains = _dropped(dropped, corpus)
@@ -150,7 +150,7 @@ def _alarms(sets: Mapping[str, PartSet], clusters: Sequence[Mapping[str, Any]]) 
 def _losses(root: str, dropped: PartSet | None) -> Iterator[dict[str, Any]]:
     """Yield the domains and sources that dedup warned of."""
     known = known_losses(Folder(root))
-    for each in known.get("losses", ()) if dropped is not None and known.get("dropped") == dropped.hash else ():
+    for each in known.get("losses", ()) if dropped and known.get("dropped") == dropped.hash else ():
         n, ratio = each["dropped"], each["dropped"] / each["compared"]
         yield {"stage": "corpus", each["of"]: each["name"], "records": n, "ratio": ratio}
 

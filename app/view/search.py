@@ -141,7 +141,7 @@ class Search:
         """Return the reasons of a set's records, most frequent first: of documents, why they were dropped."""
         kind = "pages" if name == "pages" else "corpus"
         opened = self._layout.open(kind)
-        counts = opened.counts if opened is not None else Counts()
+        counts = opened.counts if opened else Counts()
         found = Counter(counts.dropped) + Counter(counts.failed if name == "pages" else {})
         return [reason for reason, _ in found.most_common()]
 

@@ -103,7 +103,7 @@ class Viewer(ThreadingHTTPServer):
 
     def _report(self) -> str:
         """Return the report's page, made again once a set or a file of the model has changed."""
-        sets = [opened.hash for name in SETS if (opened := self.layout.open(name)) is not None]
+        sets = [opened.hash for name in SETS if (opened := self.layout.open(name))]
         state = sets, Folder(self.layout.model).files()
         if self._drawn is None or self._drawn[0] != state:
             page = report_page(make_report(self.root), frame="webtext.app.view/frame.html", records=_records)

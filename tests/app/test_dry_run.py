@@ -63,6 +63,16 @@ def test_a_missing_input_is_an_error_in_a_dry_run_too(tmp_path: Path, capsys: py
     assert "RS_none" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_an_output_that_is_a_file_is_named_before_the_first_stage(
+    more: list[str], dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, f'links = ["{dump}"]')
+    for out in (dump, dump / "build"):
+        assert run(["build", config, f"--set=build.out={out}", *more]) == 2
+        assert capsys.readouterr().err == f"error: [build] out = '{out}': '{dump}' is a file\n  name a folder\n"
+
+
 def test_what_is_done_is_passed_and_the_first_work_told(
     small_demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

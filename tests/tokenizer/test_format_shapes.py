@@ -505,6 +505,11 @@ def test_a_configuration_that_cannot_be_applied_is_rejected(
         Tokenizer.load(qwen_folder(tmp_path / "qwen", **config), pattern)
 
 
+def splits(*patterns: str) -> Callable[[Json], Any]:
+    steps = [*map(split, patterns), byte_level()]
+    return lambda file: file.update(pre_tokenizer={"type": "Sequence", "pretokenizers": steps})
+
+
 CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
     "added token is a byte": (lambda f: f["added_tokens"].append(added(64, "a")), "also a token of text"),
     "added token is merged": (
@@ -530,37 +535,13 @@ CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
     "added id true": (lambda f: f["added_tokens"].append(added(True, "x")), "damaged added_tokens"),
     "added half a character": (lambda f: f["added_tokens"].append(added(341, "\ud800")), "surrogates not allowed"),
     "added no list": (lambda f: f.update(added_tokens={"a": 1}), "damaged added_tokens"),
-    "many splits": (
-        lambda f: f.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [*[split(r"\d")] * 1000, byte_level()]}),
-        "has 1,001 pre-tokenizers\nexpected at most 20",
-    ),
+    "many splits": (splits(*[r"\d"] * 1000), "has 1,001 pre-tokenizers\nexpected at most 20"),
     "no bytes": (lambda f: f.update(pre_tokenizer=split(r"\w+")), "a pre-tokenizer that cannot be read"),
-    "bad regex": (
-        lambda f: f.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split("(" * 50), byte_level()]}),
-        "a pattern that cannot be read",
-    ),
-    "huge regex": (
-        lambda f: f.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a" * 10**6), byte_level()]}),
-        "a pattern of 1,000,000 characters",
-    ),
-    "unrolled regex": (
-        lambda f: f.update(
-            pre_tokenizer={"type": "Sequence", "pretokenizers": [split("x|(?:a{1000}){1000}"), byte_level()]}
-        ),
-        r"repeats too much: '\{1000\}'",
-    ),
-    "intervals of intervals": (
-        lambda f: f.update(
-            pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a" + "{1,2}+" * 1600), byte_level()]}
-        ),
-        "nests too deeply",
-    ),
-    "huge interval": (
-        lambda f: f.update(
-            pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a{" + "9" * 5000 + "}"), byte_level()]}
-        ),
-        "repeats too much|cannot be read",
-    ),
+    "bad regex": (splits("(" * 50), "a pattern that cannot be read"),
+    "huge regex": (splits("a" * 10**6), "a pattern of 1,000,000 characters"),
+    "unrolled regex": (splits("x|(?:a{1000}){1000}"), r"repeats too much: '\{1000\}'"),
+    "intervals of intervals": (splits("a" + "{1,2}+" * 1600), "nests too deeply"),
+    "huge interval": (splits("a{" + "9" * 5000 + "}"), "repeats too much|cannot be read"),
     "float id": (lambda f: f["model"]["vocab"].update(zz=1e9), "the id of 'zz' is 1000000000.0"),
     "bool id": (lambda f: f["model"]["vocab"].update(zz=True), "the id of 'zz' is True"),
 }
