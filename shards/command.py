@@ -11,7 +11,7 @@ from webtext.base.command import need_out, verb
 from webtext.base.run import Run
 from webtext.shards.settings import FileSettings, PackSettings
 
-_SPLIT = click.option("--split", type=click.Choice(["train", "validation"]), default="train", show_default=True)
+_SPLIT = click.Choice(["train", "validation"])
 
 
 @click.group(name="shards", no_args_is_help=True)
@@ -40,12 +40,11 @@ def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], toke
     Writes: DIR, a part set of tokens: .tok files, and a row for every document
     """
     from webtext.base.parts.outcomes import check_kept, check_settled, warn_of_failures
-    from webtext.shards.info import describe, describe_text, empty_split
+    from webtext.shards.info import empty_split
     from webtext.shards.writing.pack import pack_shards
 
     tokens = pack_shards(documents, tokenizer, need_out(out), settings["shards"], run, settings["shards.files"])
-    found = describe(tokens.folder.url)
-    run.console.result(found, describe_text(tokens.folder.url, found))
+    found = _describe(run, tokens.folder.url)
     warn_of_failures(tokens, run.console)
     check_kept(tokens)
     if missing := empty_split(found):
@@ -65,10 +64,15 @@ def info(run: Run, folder: str) -> None:
     Reads:  a part set of tokens: manifests only
     Writes: nothing
     """
+    _describe(run, folder)
+
+
+def _describe(run: Run, folder: str) -> dict[str, Any]:
     from webtext.shards.info import describe, describe_text
 
     found = describe(folder)
     run.console.result(found, describe_text(folder, found))
+    return found
 
 
 @verb(group, "verify")
@@ -89,21 +93,22 @@ def verify(run: Run, folder: str) -> None:
     from webtext.shards.info import verify_set
 
     found = verify_set(folder)
-    n_tokens = sum(split["tokens"] for split in found["splits"].values())
-    n_shards = sum(split["shards"] for split in found["splits"].values())
-    text = f"{folder} is intact: {n_tokens:,} tokens, {counted(n_shards, 'token file')}"
+    tokens, shards = (sum(split[name] for split in found["splits"].values()) for name in ("tokens", "shards"))
+    text = f"{folder} is intact: {counted(tokens, 'token')}, {counted(shards, 'token file')}"
     run.console.result(found | {"verified": True}, text)
 
 
 @verb(group, "sample")
 @click.argument("folder", metavar="DIR")
 @click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer that DIR was packed with.")
-@_SPLIT
+@click.option("--split", type=_SPLIT, show_default="train")
 @click.option("-n", "n", type=click.IntRange(1), default=1, show_default=True, help="Number of windows.")
 @click.option("--context", type=click.IntRange(1), default=256, show_default=True, help="Tokens per window.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training order to show.")
 @click.option("--at", metavar="SHARD:OFFSET", help="Position to show instead, e.g. train-00000.tok:4096.")
-def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: int, seed: int, at: str | None) -> None:
+def sample(
+    run: Run, folder: str, tokenizer: str, split: str | None, n: int, context: int, seed: int, at: str | None
+) -> None:
     """Decode windows of a token set, in training order.
 
     Prints the document and the corpus row in which each window starts.
@@ -124,18 +129,17 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
 
     decoder = load_tokenizer(tokenizer)
     if at is None:
-        windows = sample_windows(TokenShards(folder, split), decoder, n=n, context=context, seed=seed)
+        windows = sample_windows(TokenShards(folder, split or "train"), decoder, n=n, context=context, seed=seed)
     else:
         shard, _, offset = at.rpartition(":")
         place = shard_place(shard)
         if place is None or not offset.isdecimal():
             raise ConfigError(f"--at {at!r} is not of the form SHARD:OFFSET", "e.g. --at train-00000.tok:4096")
+        if split not in (None, place[0]):
+            raise ConfigError(f"--split {split}, but --at {at}", "leave --split out")
         windows = [window_at(TokenShards(folder, place[0]), decoder, shard, int(offset), context)]
-    texts = [
-        f"--- {w['shard']}:{w['offset']}  document {w['id']}, {w['source_part']} row {w['row']}\n{w['text']}"
-        for w in windows
-    ]
-    run.console.result({"windows": windows}, "\n".join(texts))
+    form = "--- {shard}:{offset}  document {id}, {source_part} row {row}\n{text}"
+    run.console.result({"windows": windows}, "\n".join(map(form.format_map, windows)))
 
 
 _FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove"])
@@ -146,7 +150,7 @@ _FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove"])
 @click.option("--from", "source_format", type=_FORMAT, help="Make a token set from files in this format.")
 @click.option("--to", "target_format", type=_FORMAT, help="Write a token set in this format.")
 @click.option("--tokenizer", metavar="FILE", help="With --from: tokenizer that made the ids.")
-@click.option("--split", type=click.Choice(["train", "validation"]), help="With --from: split of all files.")
+@click.option("--split", type=_SPLIT, help="With --from: split of all files.")
 @click.option("--out", metavar="DIR", help="Folder to write to.")
 def convert(
     run: Run,
@@ -174,14 +178,13 @@ def convert(
     from webtext.base.parts.outcomes import check_kept
     from webtext.shards.convert_from import convert_from
     from webtext.shards.convert_to import convert_to
-    from webtext.shards.info import describe, describe_text
 
     if (source_format is None) == (target_format is None):
         raise ConfigError("one of --from and --to is needed", "e.g. --to nanogpt, or --from nanogpt --tokenizer gpt2")
     if target_format is not None:
         if len(sources) > 1 or tokenizer or split:
             raise ConfigError(
-                "--to takes one token set, and neither --tokenizer nor --split", "e.g. build/tokens --to megatron"
+                "--to takes one token set, no --tokenizer and no --split", "e.g. build/tokens --to megatron"
             )
         names = convert_to(sources[0], target_format, need_out(out, ("*.bin", "train/", "validation/")), run)
         run.console.result({"files": names}, "\n".join(f"{out}/{name}" for name in names))
@@ -190,6 +193,5 @@ def convert(
         raise ConfigError("--from needs --tokenizer", "name the tokenizer that made the ids: the files don't state it")
     assert source_format is not None
     tokens = convert_from(list(sources), source_format, tokenizer, need_out(out), settings, run, split)
-    found = describe(tokens.folder.url)
-    run.console.result(found, describe_text(tokens.folder.url, found))
+    _describe(run, tokens.folder.url)
     check_kept(tokens)

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from webtext.base.console import counted
 from webtext.base.errors import DryRun, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -33,14 +34,13 @@ def convert_to(tokens: str, form: str, out: str, run: Run) -> list[str]:
         raise InputError(f"'{out}' contains a part set", "choose another --out")
     if run.dry_run:
         n_tokens = sum(shards.n_tokens for shards in splits)
-        run.console.say(f"would write {n_tokens:,} tokens in the format {form}")
+        run.console.say(f"would write {counted(n_tokens, 'token')} in the format {form}")
         raise DryRun
     with folder.held():
         for name in folder.names_within():
             if (found := _NAME.fullmatch(name)) and int(found[2] or 0) >= len(splits[found[1] != "train"]):
-                raise InputError(
-                    f"'{folder.location(name)}' is of a larger token set", "remove it, or choose another --out"
-                )
+                stale = folder.location(name)
+                raise InputError(f"'{stale}' is of a larger token set", "remove it, or choose another --out")
         return [name for shards in splits if len(shards) for name in WRITERS[form](shards, folder)]
 
 
@@ -88,7 +88,7 @@ def write_megatron(shards: TokenShards, folder: Folder) -> list[str]:
         for tokens in shards.streams():
             write_closed(tokens, file)  # ids are below 2^31, so u32 and i32 have the same bytes
     lengths = np.diff(shards.document_bounds)
-    if wide and shards.vocab_size > 1 << 31 or (len(lengths) and int(lengths.max()) >= 1 << 31):
+    if wide and shards.vocab_size > 1 << 31 or lengths.max(initial=0) >= 1 << 31:
         raise InputError(
             f"'{shards.set.folder.url}' has ids or a document of 2^31 or more", "Megatron's files don't support them"
         )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.parts.partset import Attachment, PartSet
 from webtext.base.storage import Folder, file_sha256
@@ -88,7 +89,8 @@ class TokenShards:
         return len(self.headers)
 
     def __repr__(self) -> str:
-        return f"TokenShards({self.set.folder.url!r}, {self.split!r}): {self.n_tokens:,} tokens, {len(self):,} shards"
+        size = f"{counted(self.n_tokens, 'token')}, {counted(len(self), 'shard')}"
+        return f"TokenShards({self.set.folder.url!r}, {self.split!r}): {size}"
 
     @property
     def token_dtype(self) -> np.dtype[Any]:
@@ -163,16 +165,13 @@ class TokenShards:
         The result is u16 or u32 [length], a view of the memory map if the range is inside one shard, otherwise a copy.
         """
         found = [self.tokens(shard)[begin:end] for shard, begin, end in self.pieces(start, length)]
-        if not found:
-            return np.empty(0, self.token_dtype)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.token_dtype), *found])
 
     def document(self, i: int) -> TokenDocument:
         """Return the i-th document of the split."""
         if not 0 <= i < self.n_documents:
-            raise InputError(
-                f"'{self.set.folder.url}' has no {self.split} document {i}", f"it has {self.n_documents:,}"
-            )
+            place = f"'{self.set.folder.url}' has no {self.split} document"
+            raise InputError(f"{place} {i}", f"it has {self.n_documents:,}")
         shard = int(np.searchsorted(self._document_ends, i, side="right"))
         within = i - int(self._document_ends[shard] - self.headers[shard].n_documents)
         return self.document_of(shard, within)
@@ -186,8 +185,7 @@ class TokenShards:
 
     def documents(self) -> Iterator[TokenDocument]:
         """Yield all documents of the split, in order."""
-        for i in range(self.n_documents):
-            yield self.document(i)
+        return map(self.document, range(self.n_documents))
 
     def document_ids(self, shard: int) -> pa.ChunkedArray:
         """Return the ids of a shard's documents, in order (strings)."""

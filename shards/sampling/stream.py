@@ -87,10 +87,10 @@ class WindowStream:
         """Return the order of an epoch's windows."""
         if self._order is None or self._order[0] != epoch:
             key = f"{self._key} epoch {epoch}".encode()
-            order = EpochOrder(
+            made = EpochOrder(
                 self.n_windows, block_windows=self.block_windows, group_blocks=self._group_blocks, key=key
             )
-            self._order = (epoch, order)
+            self._order = (epoch, made)
         return self._order[1]
 
     def place(self, sample: int) -> tuple[int, int]:

@@ -51,8 +51,7 @@ def test_verify_reports_an_intact_set(tokens: str, capsys: pytest.CaptureFixture
 def test_verify_names_the_altered_file_and_exits_with_3(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
     edit(Path(tokens) / "train-00001.tok", 258, b"\x00")
     assert run(["shards", "verify", tokens]) == 3
-    error = capsys.readouterr().err
-    assert "train-00001.tok' was altered: SHA-256" in error
+    assert "train-00001.tok' was altered: SHA-256" in (error := capsys.readouterr().err)
     assert len(error.splitlines()) <= 3
 
 
@@ -95,6 +94,7 @@ def test_sample_shows_what_training_sees_first(tokens: str, capsys: pytest.Captu
     [
         (["--at", "train-00000.tok"], 2, "is not of the form SHARD:OFFSET"),
         (["--at", "train-00000.tok:99"], 3, "has no token 99"),
+        (["--at", "train-00000.tok:9", "--split", "validation"], 2, "--split validation, but --at train-00000.tok:9"),
         (["--at", "train-00007.tok:0"], 3, "no shard 'train-00007.tok'"),
         (["--split", "validation"], 3, "the validation split"),
         (["--context", "25"], 3, "has 25 tokens; a context of 25 needs more"),

@@ -38,9 +38,9 @@ READERS: dict[str, Read] = {
 def test_shards_know_their_numbers_and_their_tokenizer(shards_of: Make, byte_tokenizer: ByteTokenizer) -> None:
     shards = shards_of([["abc", "de"], ["f"]])
     assert (len(shards), shards.n_tokens, shards.n_documents) == (2, 9, 3)
-    assert (shards.vocab_size, shards.eot_id) == (257, 256)
-    assert shards.tokenizer_hash == byte_tokenizer.hash
+    assert (shards.vocab_size, shards.eot_id, shards.tokenizer_hash) == (257, 256, byte_tokenizer.hash)
     assert shards.hash == shards.set.hash
+    assert repr(shards_of([["a"]], folder="one")).endswith("', 'train'): 2 tokens, 1 shard")
 
 
 def test_documents_are_numbered_through_all_shards(shards_of: Make) -> None:
