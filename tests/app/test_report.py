@@ -32,15 +32,8 @@ SCRIPT = "<script>alert('&\"')</script>"  # in titles, URLs, texts, causes and t
 CONTROLS = "\0\x1b\u202e\ud800"
 VOID = {"meta", "br"}
 CHROMIUM = Path("/usr/bin/chromium")
-QUIET_BROWSER = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+QUIET_BROWSER = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+QUIET_BROWSER += ["--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="module")
@@ -507,7 +500,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET_BROWSER))
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET_BROWSER)
         yield launched
         launched.close()
 
