@@ -33,7 +33,7 @@ from webtext.crawl.links.sources.inputs import LinkFile, find_files
 from webtext.crawl.links.spill import N_BUCKETS, SpillBlock
 
 STAGE = "crawl.links"
-CODE_VERSION = 4  # 4: half an emoji in a URL is U+FFFD
+CODE_VERSION = 5  # 5: lists of URLs are split at carriage returns
 INPUT_BYTES_PER_PART = 1 << 30
 MIN_INPUT_BYTES_PER_PART, FEW_PARTS = 64 << 20, 8  # so that workers also share the merge of a single dump
 WORK = "_work"

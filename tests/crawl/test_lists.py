@@ -155,22 +155,17 @@ def test_a_json_line_may_have_any_of_the_fields() -> None:
     assert (second.score, second.created, second.post_id) == (5, 1483228800, "links:26")
 
 
+WRONG_SCORES = (b'"many"', b"true", b"[1]", b"1e999", b"99999999999999999999")
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         (b"not json", "invalid_json"),
         (b'{"url": "http://a.com/\xff"}', "invalid_json"),
         (b'{"url": "http://a.com/", "title": ' + b"[" * 100_000, "invalid_json"),
-        (b"[" * 100_000, "wrong_type"),
-        (b'["http://a.com/"]', "wrong_type"),
-        (b"[1, 2]", "wrong_type"),
-        (b'"href"', "wrong_type"),
-        (b'{"url": 5}', "wrong_type"),
-        (b'{"url": "http://a.com/", "score": "many"}', "wrong_type"),
-        (b'{"url": "http://a.com/", "score": true}', "wrong_type"),
-        (b'{"url": "http://a.com/", "score": [1]}', "wrong_type"),
-        (b'{"url": "http://a.com/", "score": 1e999}', "wrong_type"),
-        (b'{"url": "http://a.com/", "score": 99999999999999999999}', "wrong_type"),
+        *((line, "wrong_type") for line in (b"[" * 100_000, b'["http://a.com/"]', b"[1, 2]", b'"href"', b'{"url": 5}')),
+        *((b'{"url": "http://a.com/", "score": %b}' % score, "wrong_type") for score in WRONG_SCORES),
         (b'{"url": "http://a.com/", "created": "2017-13-01"}', "wrong_type"),
         (b'{"url": "http://a.com/", "created": "yesterday"}', "wrong_type"),
     ],
@@ -240,12 +235,14 @@ def test_missing_values_come_from_the_defaults() -> None:
 # --- plain URLs ------------------------------------------------------------------------------------------------------
 
 
-def test_a_plain_list_has_one_url_per_line() -> None:
-    data = b"# a comment\nhttp://a.com/x#top\n\n  http://b.com/?x&amp;y  \r\n  # another\nno url\n"
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_plain_list_has_one_url_per_line(end: bytes) -> None:
+    urls = [b"http://a.com/x#top", b"  http://b.com/?x&amp;y  ", b"no url"]
+    data = end.join([b"# a comment", urls[0], b"", urls[1], b"  # another", urls[2], b""])
     source = UrlList(Defaults(file="urls.txt", score=3, created=7))
     posts = [post for post in read(source, data) if isinstance(post, Submission)]
     assert [post.url for post in posts] == ["http://a.com/x#top", "http://b.com/?x&y", "no url"]
-    assert [post.post_id for post in posts] == ["urls.txt:12", "urls.txt:32", "urls.txt:71"]
+    assert [post.post_id for post in posts] == [f"urls.txt:{data.index(url)}" for url in urls]
     assert {(post.score, post.created, post.source) for post in posts} == {(3, 7, "list")}
 
 

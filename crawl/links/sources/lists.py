@@ -38,7 +38,7 @@ URL, SCORE, CREATED = COLUMNS = ("url", "score", "created")
 SOURCE = "list"
 CHECKED_ROWS = 1000
 """Rows of JSON lines in which a column must occur."""
-_CSV_LINE = re.compile(rb"[^\r\n]*(?:\r\n?|\n)")
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n?|\n)")
 
 Row = tuple[int, Mapping[str, Any]]  # position, values by the names of COLUMNS
 
@@ -70,10 +70,10 @@ class UrlList(RowSource):
     """One URL per line; lines that begin with `#` are comments and count as no record."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        for position, line in read_lines(file):
+        for position, line in _lines(file):
             if isinstance(line, Unreadable):
                 yield position, line
-            elif not line.lstrip().startswith(b"#"):
+            elif not (line.isspace() or line.lstrip().startswith(b"#")):
                 yield position, _read_as_text(position, {URL: line.decode("utf-8", "surrogateescape")})
 
 
@@ -119,22 +119,42 @@ class CsvFile(RowSource):
 
 def _csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
     """Yield (position of the first line, fields) for each row, or Unreadable in place of one that cannot be read."""
-    lines = _TextLines(file)
-    texts = iter(lines)
-    first = next(texts, "")
-    reader = csv.reader(itertools.chain([first], texts), delimiter="\t" if "\t" in first else ",")
+    starts: list[int] = []  # of the lines of a row
+    unreadable: list[tuple[int, Unreadable]] = []
+
+    def texts() -> Iterator[str]:
+        for position, line in _lines(file):
+            if isinstance(line, Unreadable):
+                unreadable.append((position, line))
+            else:
+                starts.append(position)
+                yield line.decode("utf-8", "surrogateescape")
+
+    lines = texts()
+    first = next(lines, "")
+    reader = csv.reader(itertools.chain([first], lines), delimiter="\t" if "\t" in first else ",")
     while True:
         fields: list[str] | Unreadable | None
         try:
             fields = next(reader, None)
         except csv.Error as error:
             fields = Unreadable("field_too_long", str(error))
-        yield from lines.take_unreadable()
+        yield from unreadable
+        unreadable.clear()
         if fields is None:
             return
         if fields:  # a blank line has none
-            yield lines.start or 0, fields
-        lines.start = None
+            yield starts[0], fields
+        starts.clear()
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
+    """Yield (position, line) as `read_lines`, with line ends, also of lines that end in a carriage return alone."""
+    for position, lines in read_lines(file):
+        if isinstance(lines, Unreadable):
+            yield position, lines
+        else:
+            yield from ((position + line.start(), line[0]) for line in _LINE.finditer(lines + b"\n"))
 
 
 def _csv_names(rows: Iterator[tuple[int, list[str] | Unreadable]]) -> list[str]:
@@ -150,33 +170,6 @@ def _read_as_text(position: int, row: Mapping[str, str]) -> Row | Unreadable:
     except UnicodeEncodeError as error:
         return Unreadable("not_utf8", f"the URL's character {error.start} is not UTF-8")
     return position, row
-
-
-class _TextLines:
-    """Lines as text for the CSV reader, also those that end in a carriage return alone.
-
-    `start` is the position of the first line read since it was set to None.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.start: int | None = None
-        self._lines = read_lines(file)
-        self._unreadable: list[tuple[int, Unreadable]] = []
-
-    def __iter__(self) -> Iterator[str]:
-        for position, line in self._lines:
-            if isinstance(line, Unreadable):
-                self._unreadable.append((position, line))
-                continue
-            for each in _CSV_LINE.finditer(line + b"\n"):
-                if self.start is None:
-                    self.start = position + each.start()
-                yield each[0].decode("utf-8", "surrogateescape")
-
-    def take_unreadable(self) -> list[tuple[int, Unreadable]]:
-        """Return the unreadable lines that were skipped since the last call."""
-        taken, self._unreadable = self._unreadable, []
-        return taken
 
 
 class ParquetFile(RowSource):
