@@ -107,18 +107,17 @@ class WarcReplay(contextlib.AbstractContextManager["WarcReplay"]):
             return read_archived_record(file.read(length), self._max_bytes)
 
     def _add(self, folder: Folder, name: str) -> None:
+        location = folder.location(name)
         for response in read_responses(folder, name, follow_revisits=False):
             if not response.warc_headers.fields and response.url:
                 raise InputError(
-                    f"'{folder.location(name)}' is an ARC file; pages are taken from WARC files only",
+                    f"'{location}' is an ARC file; pages are taken from WARC files only",
                     "convert it first: warcio recompress OLD NEW.warc.gz",
                 )
-            if response.damage or response.status is None or response.captured is None:
-                continue
-            if response.status not in PAGE_STATUSES and not is_redirect(response.status):
+            is_used = response.status in PAGE_STATUSES or is_redirect(response.status or 0)
+            if response.damage or response.captured is None or not is_used:
                 continue
             if response.offset is None or response.length is None:
-                location = folder.location(name)
                 raise InputError(
                     f"'{location}' has several records in one compressed member",
                     "compress each record separately first: warcio recompress OLD NEW.warc.gz",

@@ -40,13 +40,9 @@ class ClockFile:
     def read(self) -> list[NotedClock]:
         """Return the recorded clocks. The latest line of each clock counts."""
         now = time.time()
-        latest: dict[str, NotedClock] = {}
         text = self._path.read_text(encoding="ascii", errors="replace") if self._path.exists() else ""
-        for line in text.splitlines(keepends=True):
-            noted = _parse(line, now)
-            if noted is not None:
-                latest[noted.name] = noted
-        return list(latest.values())
+        notes = filter(None, (_parse(line, now) for line in text.splitlines(keepends=True)))
+        return list({noted.name: noted for noted in notes}.values())
 
     def begin(self, clocks: Iterable[NotedClock]) -> None:
         """Rewrite the file with these clocks, and open it for appending."""

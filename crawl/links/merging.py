@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -176,17 +177,8 @@ class LinkColumns:
         self.posts += posts
 
     def table(self) -> pa.Table:
-        of_posts = {
-            "source": [post.source for post in self.posts],
-            "post_id": [post.post_id for post in self.posts],
-            "subreddit": [post.subreddit for post in self.posts],
-            "score": [post.score for post in self.posts],
-            "created": [post.created for post in self.posts],
-            "retrieved": [post.retrieved for post in self.posts],
-        }
-        posts = pa.StructArray.from_arrays(
-            [pa.array(of_posts[field.name], field.type) for field in POST], fields=list(POST)
-        )
+        fields = [pa.array(list(map(attrgetter(field.name), self.posts)), field.type) for field in POST]
+        posts = pa.StructArray.from_arrays(fields, fields=list(POST))
         offsets = pa.array(itertools.accumulate(self._n_posts, initial=0), pa.int32())
         first = [self.posts[at] for at in itertools.accumulate(self._n_posts[:-1], initial=0)] if self._n_posts else []
         columns = {

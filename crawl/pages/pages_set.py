@@ -34,7 +34,6 @@ from webtext.crawl.pages.reasons import FETCHED, outcome_of
 from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.user_agent import user_agent
 
-KIND = "pages"
 RECIPE = "recipe.json"  # the settings that a crawl was started with, written before its first manifest
 # A worker extracts one part at a time, and loses it when it is killed: about 20 seconds of work per 1,000 pages. So a
 # small crawl gets enough parts for all cores. A large one has parts of 10,000, since each part costs the driver memory.
@@ -144,7 +143,7 @@ def pages_writer(url: str, recipe: Recipe, *links: PartSet) -> SetWriter:
     Raises InputError if pages must not be written there, or if the folder has some that were fetched under other
     settings, which must not be mixed.
     """
-    writer = SetWriter(url, KIND, recipe, links)
+    writer = SetWriter(url, "pages", recipe, links)
     writer.check_place()
     _check_same_settings(writer.folder, recipe)
     return writer

@@ -13,7 +13,6 @@ CDXJ is the index of a WARC file as pywb writes it: one line per page, `KEY TIME
 from __future__ import annotations
 
 import calendar
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -80,7 +79,7 @@ class _Original:
     offset: int
 
 
-class WarcWriter(contextlib.AbstractContextManager["WarcWriter"]):
+class WarcWriter:
     """Writes one WARC file, which starts with a warcinfo record.
 
     Each exchange is written to the file at once, so a killed process leaves at most one incomplete record. The file's
@@ -102,9 +101,6 @@ class WarcWriter(contextlib.AbstractContextManager["WarcWriter"]):
             self._register(line)
         if not end:
             self._write(_warcinfo(name, about))
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._file >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from collections.abc import Awaitable, Callable
 from functools import cache
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
@@ -28,28 +29,28 @@ def answer(body: bytes = b"<html>page", *headers: str, status: str = "200 OK") -
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def endless(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"\r\n")
-    while True:
-        writer.write(b"x" * 65536)
-        await writer.drain()
+def without_end(start: bytes, piece: bytes, pause: float = 0.0) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    """Return an answer that begins with `start` and then repeats `piece`, with pauses of so many seconds."""
+
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(start)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause)
+
+    return write
 
 
-async def body_drip(writer: asyncio.StreamWriter) -> None:
-    """Send a body that would be complete after three hours."""
-    writer.write(HEAD + b"Content-Length: 100000\r\n\r\n")
-    while True:
-        writer.write(b"x")
-        await writer.drain()
-        await asyncio.sleep(0.1)
-
-
-async def header_drip(writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        writer.write(b"X: y\r\n")
-        await writer.drain()
-        await asyncio.sleep(0.1)
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+endless = without_end(HEAD + b"\r\n", b"x" * 65536)
+body_drip = without_end(HEAD + b"Content-Length: 100000\r\n\r\n", b"x", 0.1)  # complete after three hours
+header_drip = without_end(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", 0.1)
+interim_flood = without_end(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 200)
+tiny_chunks = without_end(CHUNKED, b"1\r\nx\r\n" * 5000)
+small_chunks = without_end(CHUNKED, b"2\r\nxy\r\n" * 5000)  # of which, unlike chunks of one byte, each is an object
+huge_chunk = without_end(CHUNKED + b"fffffffffffffff\r\n", b"x" * 65536)
+endless_chunk_extension = without_end(CHUNKED + b"5;x=", b"y" * 65536)
 
 
 async def million_headers(writer: asyncio.StreamWriter) -> None:
@@ -67,45 +68,10 @@ async def huge_header_line(writer: asyncio.StreamWriter) -> None:
     writer.write(b"\r\n\r\n")
 
 
-async def interim_flood(writer: asyncio.StreamWriter) -> None:
-    while True:
-        writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 200)
-        await writer.drain()
-
-
-async def tiny_chunks(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    while True:
-        writer.write(b"1\r\nx\r\n" * 5000)
-        await writer.drain()
-
-
-async def small_chunks(writer: asyncio.StreamWriter) -> None:
-    """Send chunks of two bytes: unlike chunks of one byte, each becomes an object of its own."""
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    while True:
-        writer.write(b"2\r\nxy\r\n" * 5000)
-        await writer.drain()
-
-
-async def huge_chunk(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n")
-    while True:
-        writer.write(b"x" * 65536)
-        await writer.drain()
-
-
 async def endless_trailers(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n")
+    writer.write(CHUNKED + b"5\r\nhello\r\n0\r\n")
     for i in range(2**30 // 8192):
         writer.write(b"X-%d: " % i + b"y" * 8000 + b"\r\n")
-        await writer.drain()
-
-
-async def endless_chunk_extension(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;x=")
-    while True:
-        writer.write(b"y" * 65536)
         await writer.drain()
 
 
@@ -124,7 +90,7 @@ async def close_after_headers(writer: asyncio.StreamWriter) -> None:
 
 
 async def short_chunk(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n6\r\n<html>\r\n9\r\n<p>")
+    writer.write(CHUNKED + b"6\r\n<html>\r\n9\r\n<p>")
 
 
 async def short_body(writer: asyncio.StreamWriter) -> None:

@@ -104,11 +104,8 @@ def test_a_name_is_looked_up_once_so_a_second_answer_cannot_differ() -> None:
 
     async def ask() -> list[str]:
         resolver = PinnedResolver(AddressRule(), look_up)
-        try:
-            first = await asyncio.gather(*(resolver.address("rebind.example", 80) for _ in range(5)))
-            return first + [(await resolver.resolve("rebind.example", 80))[0]["host"]]
-        finally:
-            await resolver.close()
+        first = await asyncio.gather(*(resolver.address("rebind.example", 80) for _ in range(5)))
+        return first + [(await resolver.resolve("rebind.example", 80))[0]["host"]]
 
     assert asyncio.run(ask()) == ["8.8.8.8"] * 6
 
@@ -119,13 +116,10 @@ def test_the_next_address_is_pinned_on_request() -> None:
 
     async def ask() -> list[str]:
         resolver = PinnedResolver(AddressRule(), look_up)
-        try:
-            first = await resolver.address("a.example", 80)
-            assert resolver.next_address("a.example")
-            assert not resolver.next_address("b.example")
-            return [first, await resolver.address("a.example", 80)]
-        finally:
-            await resolver.close()
+        first = await resolver.address("a.example", 80)
+        assert resolver.next_address("a.example")
+        assert not resolver.next_address("b.example")
+        return [first, await resolver.address("a.example", 80)]
 
     assert asyncio.run(ask()) == ["8.8.8.8", "8.8.4.4"]
 

@@ -383,7 +383,7 @@ def test_an_endless_answer_ends(web: Any, one_second: None) -> None:
 async def ask_once(url: str) -> object:
     rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
     async with Api("test", rule, 60_000.0) as opened:
-        return await opened.get(url, {})
+        return await opened.get(url, {}, {})
 
 
 @pytest.mark.parametrize(

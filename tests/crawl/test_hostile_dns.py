@@ -236,11 +236,7 @@ def test_ten_thousand_answers_are_all_judged() -> None:
         async def look_up(_: str) -> list[str]:
             return answers
 
-        resolver = PinnedResolver(AddressRule(), look_up)
-        try:
-            return await resolver.address("many.example", 80)
-        finally:
-            await resolver.close()
+        return await PinnedResolver(AddressRule(), look_up).address("many.example", 80)
 
     assert asyncio.run(ask(["8.8.8.8", "1.1.1.1"])) == "8.8.8.8"
     assert asyncio.run(ask(public)) == "8.0.0.0"

@@ -281,11 +281,7 @@ def test_real_archives_are_replayed_and_every_run_gives_the_same_pages(
         shutil.copy(shared_data / "crawl/warc" / name, tmp_path / name)
         folder = Folder(tmp_path)
         found = {r.url: r for r in read_responses(folder, name) if r.status == 200 and "html" in r.content_type}
-        settings = {
-            "contact": "https://example.org/",
-            "allow_address": ("127.0.0.0/8",),
-            "max_bytes": 10**7,
-        } | NO_ROBOTS
+        settings = NO_ROBOTS | {"contact": "https://a.example/", "allow_address": ("127.0.0.0/8",), "max_bytes": 10**7}
         runs = [replay(list(found), tmp_path / name, out=f"{name}-{run}", **settings) for run in range(3)]
         for number, rows in enumerate(runs):
             assert {url: row["reason"] for url, row in rows.items()} == dict.fromkeys(found)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ CODED = (b"Content-Encoding", b"gzip")
 
 
 def write(path: Path, urls: tuple[str, ...] = (A, B), name: str = "a.warc.gz") -> list[Stored]:
-    with WarcWriter(path, name, {"software": "test"}) as writer:
+    with closing(WarcWriter(path, name, {"software": "test"})) as writer:
         return [writer.write(exchange(WIRE, CODED, url=url)) for url in urls]
 
 
@@ -169,7 +170,7 @@ def test_a_revisit_never_gets_the_body_of_a_capture_with_another_digest(tmp_path
 
 def test_a_resumed_file_finds_its_originals(tmp_path: Path) -> None:
     [first] = write(tmp_path / "a.warc.gz", (A,))
-    with WarcWriter(tmp_path / "a.warc.gz", "a.warc.gz", {}, first.end, [first.index_line]) as writer:
+    with closing(WarcWriter(tmp_path / "a.warc.gz", "a.warc.gz", {}, first.end, [first.index_line])) as writer:
         writer.write(exchange(WIRE, CODED, url=B))
     assert [one.body(MIB) for one in read_responses(Folder(tmp_path), "a.warc.gz")] == [TEXT] * 2
     one, other = (records(path) for path in (tmp_path / "a.warc.gz", whole(tmp_path)))

@@ -39,29 +39,20 @@ URL = "http://example.com/a"
 
 
 @pytest.mark.parametrize(
-    ("name", "source"),
+    ("source", "names"),
     [
-        ("RS_2017-12.zst", "submissions"),
-        ("RS_v2_2005-06.xz", "submissions"),
-        ("books_submissions.zst", "submissions"),
-        ("r_books_posts.jsonl", "submissions"),
-        ("RC_2017-12.bz2", None),
-        ("top.csv", "csv"),
-        ("Top.CSV.GZ", "csv"),
-        ("top.tsv.gz", "csv"),
-        ("links.jsonl.zst", "jsonl"),
-        ("links.ndjson", "jsonl"),
-        ("links.json", "jsonl"),
-        ("links.parquet", "parquet"),
-        ("RS_2011-01.bz2.deduped.txt", "submissions"),
-        ("urls.txt.xz", "urls"),
-        ("00001.end.harvest.jsonl.zst", "harvest"),
-        ("README", None),
-        ("links.zst", None),
+        ("submissions", "RS_2017-12.zst RS_v2_2005-06.xz books_submissions.zst r_books_posts.jsonl"),
+        ("submissions", "RS_2011-01.bz2.deduped.txt"),
+        ("csv", "top.csv Top.CSV.GZ top.tsv.gz"),
+        ("jsonl", "links.jsonl.zst links.ndjson links.json"),
+        ("parquet", "links.parquet"),
+        ("urls", "urls.txt.xz"),
+        ("harvest", "00001.end.harvest.jsonl.zst"),
+        (None, "RC_2017-12.bz2 README links.zst"),
     ],
 )
-def test_the_source_is_chosen_by_name(name: str, source: str | None) -> None:
-    assert source_by_name(name) == source
+def test_the_source_is_chosen_by_name(source: str | None, names: str) -> None:
+    assert {source_by_name(name) for name in names.split()} == {source}
 
 
 def test_every_source_has_names_and_is_a_value_of_the_option() -> None:

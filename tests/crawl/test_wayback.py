@@ -311,7 +311,7 @@ def test_inconsistent_settings_are_rejected(settings: dict[str, Any], message: s
 
 
 def test_real_answers_of_the_wayback_machine_are_parsed(
-    shared_data: Path, wayback: LocalWayback, tmp_path: Path, monkeypatch: Any
+    shared_data: Path, wayback: LocalWayback, tmp_path: Path, names: Any
 ) -> None:
     """The answers of the index and the replay for commoncrawl.org in 2008, as recorded by cdx_toolkit."""
     answers = [
@@ -319,10 +319,7 @@ def test_real_answers_of_the_wayback_machine_are_parsed(
     ]
     index, replay = (next(a for a in answers if part in a["url"]) for part in ("/cdx/", "id_/"))
 
-    async def look_up(_: Any, host: str) -> list[str]:
-        return ["127.0.0.1"]
-
-    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.Names.look_up", look_up)
+    names |= {name: ["127.0.0.1"] for name in ("commoncrawl.org", "www.commoncrawl.org")}
     body = replay["response_text"].encode()
     kept = ("x-archive-orig-", "memento-datetime", "content-type", "x-robots-tag")
     headers = "".join(f"{k}: {v}\r\n" for k, v in replay["response_headers"].items() if k.lower().startswith(kept))

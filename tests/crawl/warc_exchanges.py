@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import closing
 from pathlib import Path
 
 from fastwarc.warc import ArchiveIterator as FastIterator
@@ -30,7 +31,7 @@ def exchange(body: bytes = BODY, *headers: tuple[bytes, bytes], url: str = "http
 
 
 def write(path: Path, *exchanges: Exchange) -> list[Stored]:
-    with WarcWriter(path, "part-00000.warc.gz", {"software": "webtext/test"}) as writer:
+    with closing(WarcWriter(path, "part-00000.warc.gz", {"software": "webtext/test"})) as writer:
         places = [writer.write(each) for each in exchanges]
         path.with_suffix(".cdxj").write_bytes(index_bytes(place.index_line for place in places))
     return places

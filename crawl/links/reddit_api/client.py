@@ -88,12 +88,12 @@ class Api(contextlib.AbstractAsyncContextManager["Api"]):
         await self._session.close()
         await self._resolver.close()
 
-    async def get(self, url: str, query: Mapping[str, str], headers: Mapping[str, str] | None = None) -> ApiAnswer:
+    async def get(self, url: str, query: Mapping[str, str], headers: Mapping[str, str]) -> ApiAnswer:
         """Send GET `url?query` and return the answer. Status 429 or 5xx, broken answers and invalid JSON are retried.
 
         Raises NetworkError if no usable answer came in MAX_TRIES attempts, or if the address is forbidden.
         """
-        return await self._ask("GET", f"{url}?{urlencode(query)}" if query else url, headers or {}, None)
+        return await self._ask("GET", f"{url}?{urlencode(query)}", headers, None)
 
     async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> ApiAnswer:
         """Send a form by POST; retries and errors are as in `get`."""

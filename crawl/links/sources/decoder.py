@@ -47,17 +47,22 @@ def shared_memory() -> IO[bytes]:
     return file
 
 
-class RingWriter:
-    """The side that fills slots."""
+class _Side:
+    """A side of the ring."""
 
     def __init__(self, memory: int, filled: IO[bytes], freed: IO[bytes]) -> None:
         """`memory` is the file descriptor of `shared_memory`; both pipes are unbuffered."""
         self._slots = memoryview(mmap.mmap(memory, SLOTS * SLOT_BYTES))
         self._filled_slots, self._freed = filled, freed
-        self._n_free = SLOTS
-        self._slot = self._filled = 0
-        self._n_full = 0  # slots that the reader has not been sent yet
-        self._final = (0, 0)  # (slot, bytes in it) after the last final byte
+        self._slot = 0
+
+
+class RingWriter(_Side):
+    """The side that fills slots."""
+
+    _n_free, _filled = SLOTS, 0
+    _n_full = 0  # slots that the reader has not been sent yet
+    _final = (0, 0)  # (slot, bytes in it) after the last final byte
 
     def write(self, data: bytes, *, is_final: bool = True) -> None:
         """Add bytes. Unless they are final (`is_final`), they are sent to the reader only after later ones that are.
@@ -112,14 +117,8 @@ class RingWriter:
         self._filled_slots.write(number.to_bytes(_WORD_BYTES, "little") + about)
 
 
-class RingReader:
+class RingReader(_Side):
     """The side that reads slots. It returns them to the writer in the order it got them."""
-
-    def __init__(self, memory: int, filled: IO[bytes], freed: IO[bytes]) -> None:
-        """`memory` is the file descriptor of `shared_memory`; both pipes are unbuffered."""
-        self._slots = memoryview(mmap.mmap(memory, SLOTS * SLOT_BYTES)).toreadonly()
-        self._filled_slots, self._freed = filled, freed
-        self._slot = 0
 
     def next(self) -> memoryview | int:
         """Return the next slot's bytes, valid until `free_slot`, or a signal. RuntimeError if the writer has exited."""
@@ -130,7 +129,7 @@ class RingReader:
         if not 0 < number <= SLOT_BYTES:
             raise RuntimeError("a decoder exited without a signal")
         start, self._slot = self._slot * SLOT_BYTES, (self._slot + 1) % SLOTS
-        return self._slots[start : start + number]
+        return self._slots[start : start + number].toreadonly()
 
     def about(self) -> bytes:
         """Return the bytes that the writer sent with its last signal."""
