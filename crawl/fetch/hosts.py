@@ -3,7 +3,8 @@
 Many hosts share one server, so the pause applies to the address too. A host's own request (`Crawl-delay`,
 `Retry-After`) applies to the host only. A host's delay adapts: it doubles when the host fails or says that it is busy,
 is at least as long as the last answer took, and halves back with each quick answer. A host that only fails is given up,
-and one that only says that it is busy first rests.
+and one that only says that it is busy first rests. So does an address where connections only time out, because each of
+its hosts would have to wait for that: otherwise thousands of hosts of a dead server take days.
 """
 
 from __future__ import annotations
@@ -120,6 +121,16 @@ class Hosts:
         else:
             clock.gave_up = HOST_KEPT_FAILING
 
+    def tried(self, address: str, *, is_late: bool) -> None:
+        """Register whether a connection to `address` timed out. One that only does rests like a busy host, then is given up.
+
+        A rest outlives the answers of name servers. If this machine is offline, the next look-up shows it, not the address.
+        """
+        if is_late:
+            self.failed(f"@{address}", is_busy=True)
+        else:
+            self.answered(f"@{address}", 0.0)
+
     def turn(self, host: str, address: str) -> Turn:
         """Return a context manager that allows one request to `host` at `address`. A task must not take two at once.
 
@@ -171,9 +182,8 @@ class Hosts:
                 continue
             clock = self._clock(noted.name)
             clock.free_at = now + noted.wait
-            if not noted.name.startswith("@"):  # an address's pace doesn't change in a run
-                clock.delay = max(clock.delay, min(noted.pace, max(self.pace.max_delay, MAX_CRAWL_DELAY)))
-            if noted.wait > self.pace.max_pause:
+            clock.delay = max(clock.delay, min(noted.pace, max(self.pace.max_delay, MAX_CRAWL_DELAY)))
+            if noted.wait > self.pace.max_pause and not noted.name.startswith("@"):
                 clock.gave_up = HOST_ASKED_TO_WAIT
 
     def _forget_old(self) -> None:
@@ -217,8 +227,10 @@ class Turn:
                 raise FetchRefused(own.gave_up)
             await shared.lock.acquire()
             held.append(shared.lock)
-            if shared.free_at > time.monotonic():
+            if shared.gave_up is None and shared.free_at > time.monotonic():
                 await asyncio.sleep(shared.free_at - time.monotonic())
+            if shared.gave_up is not None:
+                raise FetchRefused(shared.gave_up)
             # Last: hosts that share an address would hold all slots while they wait for each other's pauses.
             await slots.get()
             self._hosts._restart(*self._names)

@@ -47,7 +47,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
     "timed_out": (FAILED, "the connection or the whole answer took too long"),
     "too_slow": (FAILED, "the body came more slowly than 500 bytes per second"),
-    HOST_KEPT_FAILING: (FAILED, "not asked: the host failed, or said that it is busy, ten times in a row"),
+    HOST_KEPT_FAILING: (FAILED, "not asked: the host or its address failed, or was busy, ten times in a row"),
     "too_large": (FAILED, "more bytes than max_bytes"),
     "bad_response": (FAILED, "not HTTP, too large a head, or invalid chunks, lengths or transfer codings"),
     "repeated_length": (FAILED, "more than one Content-Length, equal or not"),

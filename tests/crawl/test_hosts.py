@@ -285,15 +285,6 @@ def test_a_host_that_recovers_while_it_rests_is_asked_on(crawl: Any, web: Any) -
     assert sorted(str(row["reason"]) for row in rows.values()) == ["None"] * 5 + ["http_503"] * 3
 
 
-def test_a_busy_host_is_asked_less_and_less_often() -> None:
-    hosts = Hosts(Pace(delay=1.0, max_delay=10.0))
-    delays = []
-    for _ in range(5):
-        hosts.failed("a.example", is_busy=True)
-        delays.append(hosts._clocks["a.example"].delay)
-    assert delays == [2.0, 4.0, 8.0, 10.0, 10.0]
-
-
 def test_an_exception_in_the_fetcher_costs_one_page(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(value: str | None) -> str | None:
         if value == "text/plain":

@@ -18,7 +18,10 @@ import pytest
 from hostile_answers import IN_A_SECOND, answer, redirect
 from local_web import SITE_FILES
 
+from webtext.crawl.fetch.client.addresses import AddressRule
+from webtext.crawl.fetch.client.client import Client
 from webtext.crawl.fetch.client.headers import retry_after
+from webtext.crawl.fetch.client.resolver import PinnedResolver
 from webtext.crawl.fetch.clock_file import NAME, ClockFile, NotedClock
 from webtext.crawl.fetch.hosts import Hosts, Pace
 from webtext.crawl.pages.visit import FetchRefused
@@ -139,6 +142,51 @@ def test_a_host_that_never_answers_is_dead_too(crawl: Any, web: Any) -> None:
     assert (reasons.count("timed_out"), reasons.count("host_kept_failing")) == (2, 10)  # robots.txt is the third
 
 
+@pytest.fixture
+def dead_address(web: Any) -> Iterator[str]:
+    """An address where connections time out: a listener's queue is full, so the kernel drops what would open another."""
+    place = ("127.0.0.9", web.port)
+    with socket.create_server(place, backlog=0), socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.setblocking(False)
+            each.connect_ex(place)
+        yield place[0]
+
+
+def test_of_the_hosts_at_a_dead_address_only_a_few_wait_for_a_connection(
+    crawl: Any, web: Any, names: Any, dead_address: str
+) -> None:
+    """Three connections time out, then one after a rest. At most eight visits are under way at an address."""
+    names |= {f"blog{i}.example": [dead_address] for i in range(30)}
+    urls = [f"http://{name}:{web.port}/" for name in names]
+    given = {"contact": "https://example.org/", "connect_seconds": 0.3, "max_host_failures": 3, "max_pause": 0.1}
+    rows = crawl([*urls, web.page("/alive")], **given)
+    causes = Counter(str(row["cause"]).partition(":")[0] for row in rows.values())
+    assert (causes["timed_out"], rows[web.url("/alive")]["reason"]) == (4, None)
+    refused = [rows[url] for url in urls if rows[url]["reason"] == "host_kept_failing"]
+    assert len(refused) >= 30 - 4 - 8
+    assert {(row["outcome"], row["cause"]) for row in refused} == {("failed", "no connection to 127.0.0.9")}
+
+
+def test_an_address_that_connects_again_is_not_given_up_and_a_host_has_others_left() -> None:
+    async def look_up(host: str) -> list[str]:
+        return ["8.8.8.8", "8.8.4.4"][: len(host) - len(".example")]
+
+    async def ask() -> None:
+        hosts = Hosts(Pace(delay=0.0, max_host_failures=2, max_pause=0.0))
+        async with Client("test", AddressRule(), hosts) as client:
+            client.resolver = PinnedResolver(AddressRule(), look_up)
+            for is_late in (True, True, False, True, True):
+                hosts.tried("8.8.8.8", is_late=is_late)
+            assert await client.address("http://a.example/") == "8.8.8.8"
+            hosts.tried("8.8.8.8", is_late=True)
+            assert await client.address("http://ab.example/") == "8.8.4.4"
+            with pytest.raises(FetchRefused, match="host_kept_failing: no connection to 8.8.8.8"):
+                await client.address("http://a.example/")
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
@@ -146,15 +194,9 @@ def test_a_host_that_never_answers_is_dead_too(crawl: Any, web: Any) -> None:
         ("9" * 400, 999_999_999_999.0),
         ("120", 120.0),
         ("Fri, 31 Dec 1999 23:59:59 GMT", 59.0),
-        ("Fri, 31 Dec 1999 23:58:59 GMT", 0.0),
-        ("Fri, 31 Dec 99999 23:58:59 GMT", 0.0),
         ("Fri Dec 31 23:59:59 1999", 59.0),
-        ("-5", 0.0),
-        ("NaN", 0.0),
-        ("inf", 0.0),
-        ("1e9", 0.0),
-        ("soon", 0.0),
-        ("", 0.0),
+        *((f"Fri, 31 Dec {year} 23:58:59 GMT", 0.0) for year in (1999, 99999)),
+        *((value, 0.0) for value in ("-5", "NaN", "inf", "1e9", "soon", "")),
     ],
 )
 def test_a_retry_after_of_any_form_is_a_number_of_seconds(value: str, seconds: float, in_hawaii: None) -> None:
@@ -182,11 +224,12 @@ def test_a_host_that_asks_for_a_long_pause_is_not_asked_again(crawl: Any, web: A
     assert web.requests == []
 
 
-def test_a_host_s_delay_grows_with_failures_and_recovers() -> None:
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_host_s_delay_grows_with_failures_and_recovers(is_busy: bool) -> None:
     hosts = Hosts(Pace(delay=1.0, max_delay=10.0))
     delays = []
     for _ in range(5):
-        hosts.failed("a.example")
+        hosts.failed("a.example", is_busy=is_busy)
         delays.append(hosts._clocks["a.example"].delay)
     assert delays == [2.0, 4.0, 8.0, 10.0, 10.0]
     for _ in range(4):
@@ -276,13 +319,14 @@ def test_a_long_journal_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert noted.wait == 149.0
 
 
-def test_a_host_given_up_refuses_waiting_requests() -> None:
+@pytest.mark.parametrize("name", ["a.example", "@127.0.0.1"])
+def test_a_host_or_address_given_up_refuses_waiting_requests(name: str) -> None:
     async def wait_in_line() -> str:
         hosts = Hosts(Pace(delay=0.0, max_host_failures=1))
         async with hosts.turn("a.example", "127.0.0.1"):
             waiting = asyncio.ensure_future(one_turn(hosts))
             await asyncio.sleep(0)
-            hosts.failed("a.example")
+            hosts.failed(name)
         with pytest.raises(FetchRefused) as refused:
             await waiting
         return refused.value.reason

@@ -26,7 +26,8 @@ from webtext.crawl.fetch.client.headers import retry_after
 from webtext.crawl.fetch.client.resolver import PinnedResolver
 from webtext.crawl.fetch.hosts import Hosts
 from webtext.crawl.pages.exchange import Exchange, Headers
-from webtext.crawl.pages.visit import FetchFailed, Visit
+from webtext.crawl.pages.reasons import HOST_KEPT_FAILING
+from webtext.crawl.pages.visit import FetchFailed, FetchRefused, Visit
 
 MAX_TRIED_ADDRESSES = 3
 KEEP_ALIVE_MARGIN = 2.0  # seconds beyond the delay: most hosts get two requests, and idle TLS connections are large
@@ -78,15 +79,22 @@ class Client(contextlib.AbstractAsyncContextManager["Client"]):
     async def address(self, url: str, *, once: bool = False) -> str:
         """Return the vetted address of the URL's host; with `once`, look it up only once per run.
 
-        Raises FetchFailed if the name has no address, and Refused if the address is forbidden.
+        Raises FetchFailed if the name has no address, and FetchRefused if the address is forbidden or was given up, like
+        the host's others.
         """
         host, port = host_and_port(url)
         try:
-            return await self.resolver.address(host, port, once=once)
+            for _ in range(MAX_TRIED_ADDRESSES):
+                address = await self.resolver.address(host, port, once=once)
+                if self.hosts.refusal(f"@{address}") is None:
+                    return address
+                if not self.resolver.next_address(host):
+                    break
         except OSError as error:
             if not once:
                 self.hosts.failed(host)
             raise dns_failure(error) from None
+        raise FetchRefused(HOST_KEPT_FAILING, f"no connection to {address}")
 
     async def get(
         self,
@@ -120,10 +128,12 @@ class Client(contextlib.AbstractAsyncContextManager["Client"]):
                         self.hosts.failed(host)
                     else:
                         self.hosts.answered(host, time.monotonic() - start)
-                    is_last = attempt == MAX_TRIED_ADDRESSES or not isinstance(failure, NotConnected)
-                    if is_last or not self.resolver.next_address(host):
+                    has_connected = not isinstance(failure, NotConnected)
+                    self.hosts.tried(address, is_late=failure.reason == "timed_out" and not has_connected)
+                    if attempt == MAX_TRIED_ADDRESSES or has_connected or not self.resolver.next_address(host):
                         raise
                 else:
+                    self.hosts.tried(address, is_late=False)
                     self._adapt_pace(host, reply)
                     return reply
         raise AssertionError("unreachable")

@@ -75,8 +75,8 @@ class OptOutCheck:
             raise FetchRefused(refusal)
         try:
             visit.arrive(await self._client.address(url, once=once))
-        except FetchFailed as failure:
-            if failure.reason == "dns_unanswered":
+        except (FetchFailed, FetchRefused) as error:
+            if error.reason in ("dns_unanswered", HOST_KEPT_FAILING):  # the latter of its address
                 self._silent.did_not_answer(origin_of(url))
             raise
         if refusal is not None:  # only after the look-up, so that a host without an address counts as gone
