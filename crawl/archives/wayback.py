@@ -25,12 +25,13 @@ from webtext.crawl.fetch.answers import TEXT_TYPES, objection
 from webtext.crawl.fetch.client.headers import REDIRECT_STATUSES, http_date, is_redirect, redirect_target
 from webtext.crawl.fetch.settings import WAYBACK, FetchSettings
 from webtext.crawl.pages.exchange import Exchange, Headers
-from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED, ARCHIVE_UNAVAILABLE
 from webtext.crawl.pages.surt import surt
 from webtext.crawl.pages.visit import FetchFailed, Visit
 from webtext.crawl.pages.warc_writer import seconds_of, stamp, warc_date
 
 CDX_LIMIT = 25  # captures to request from the CDX server, nearest first
+MAX_REPLAYED = 3  # captures of a page to try
 MAX_CDX_BYTES = 1 << 20
 MAX_HOPS = 5  # to other captures of the same page
 HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip"}
@@ -68,12 +69,16 @@ class Wayback:
             )
 
     async def find(self, visit: Visit, url: str, voted: int) -> Exchange:
-        """Return the best capture of `url`; see `Archive.find`."""
-        rows = await self._rows(visit, url, voted)
-        if not rows:
-            raise not_archived()
-        best = min(rows, key=lambda row: row.rank)
-        return await self._fetch(visit, best.timestamp, best.original, voted)
+        """Return the best capture of `url` that can be replayed; see `Archive.find`."""
+        failure = not_archived()
+        for row in sorted(await self._rows(visit, url, voted), key=lambda row: row.rank)[:MAX_REPLAYED]:
+            try:
+                return await self._fetch(visit, row.timestamp, row.original, voted)
+            except FetchFailed as error:
+                failure = error
+                if error.reason == ARCHIVE_UNAVAILABLE:
+                    break
+        raise failure
 
     async def _rows(self, visit: Visit, url: str, voted: int) -> list[_Row]:
         before = self._preference.before

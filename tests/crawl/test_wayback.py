@@ -97,6 +97,20 @@ def test_the_archive_may_redirect_to_a_neighbouring_capture(wayback: LocalWaybac
     assert (row["outcome"], row["captured"], row["redirects"]) == ("fetched", 978307200, [])
 
 
+@pytest.mark.parametrize(("n_bad", "captured"), [(1, 946_684_800), (2, 978_307_200), (3, None)])
+def test_the_next_captures_are_tried_if_the_best_cannot_be_replayed(
+    n_bad: int, captured: int | None, wayback: LocalWayback
+) -> None:
+    url, years = wayback.web.url("/page"), (1999, 2000, 2001, 2002)
+    for year in years[:n_bad]:
+        wayback.capture(url, f"{year}0101000000")
+    for year in years[n_bad:]:
+        wayback.page(url, f"{year}0101000000")
+    [row] = wayback.crawl([url]).values()
+    assert (row["captured"], row["requests"]) == (captured, 2 + min(n_bad, 2))
+    assert row["reason"] == (None if captured else "not_archived")
+
+
 def test_the_current_robots_txt_applies_to_archived_pages(wayback: LocalWayback) -> None:
     web = wayback.web
     closed, ai, open_ = web.url("/secret"), web.url("/ai", 2), web.url("/open")
