@@ -111,15 +111,19 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
         digests = frozenset({original.digest})
     else:
         payloads = [body, dechunk(body)] if _is_chunked(capture) else [body]
-        _verify("WARC-Payload-Digest", headers, payloads)
+        if not headers.get("WARC-Segment-Number"):  # otherwise it is the digest of all segments
+            _verify("WARC-Payload-Digest", headers, payloads)
         digests = frozenset(base64.b32encode(hashlib.sha1(payload).digest()).decode() for payload in payloads)
     record_id = headers.get("WARC-Record-ID").strip().removeprefix("<").removesuffix(">")
     return ArchivedRecord(record_id, capture, digests, original)
 
 
 def truncation(headers: Headers) -> str | None:
-    """Return why a response's record lacks a part of its body; None if it has all, or is a revisit, which has no body."""
-    reason = headers.get("WARC-Truncated").strip()
+    """Return why a response's record lacks a part of its body; None if it has all, or is a revisit, which has no body.
+
+    Of a response in several records, only the first is a `response` (WARC 1.1 §7): the others are not read.
+    """
+    reason = headers.get("WARC-Truncated").strip() or (headers.get("WARC-Segment-Number") and "length")
     if not reason or headers.get("WARC-Type").strip().lower() == "revisit":
         return None
     return reason if reason.isalpha() else "unspecified"

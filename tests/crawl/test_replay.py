@@ -66,9 +66,16 @@ def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(replay: 
     assert (rows[gone]["outcome"], rows[gone]["reason"]) == ("failed", "not_archived")
 
 
-def test_a_truncated_capture_comes_last_and_its_copy_says_so(replay: Any, web: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"WARC-Truncated": "length"}, {"WARC-Segment-Number": "1", "WARC-Payload-Digest": "sha1:" + "A" * 32}]
+)
+def test_a_truncated_capture_comes_last_and_its_copy_says_so(
+    fields: dict[str, str], replay: Any, web: Any, tmp_path: Path
+) -> None:
+    """The first of a response's segments is one, with a digest of the entire body. The others are no captures."""
     both, cut = web.url("/both"), web.url("/cut")
-    records = [record(url, page(b"<html>" + url.encode()), **{"WARC-Truncated": "length"}) for url in (both, cut)]
+    records = [record(url, page(b"<html>" + url.encode()), **fields) for url in (both, cut)]
+    records += [record(cut, b"the rest", **{"WARC-Type": "continuation", "WARC-Segment-Number": "2"})]
     rows = replay([both, cut], *records, record(both, page(b"<html>all"), "2009-01-01T00:00:00Z"))
     assert [rows[url]["captured"] for url in (both, cut)] == [1_230_768_000, 978_307_200]
     found = {each.url: each for each in read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz")}
