@@ -22,8 +22,7 @@ _ZSTD_WINDOW_BYTES = 8 << 20  # maximum that RFC 9659 allows for HTTP
 _MAX_CHUNK_LINE_BYTES = 4096
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?")
 
-_TEXT_START = re.compile(rb"\xff\xfe|\xfe\xff|[^\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]*\Z")  # WHATWG MIME Sniffing §7.2
-_TEXT_START_BYTES = 256
+_TEXT_START = re.compile(rb"\xff\xfe|\xfe\xff|[^\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]*\Z")
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -111,12 +110,13 @@ def _content_codings(value: str) -> tuple[list[str], str | None]:
 
 
 def _check_unknown(coding: str | None, body: bytes) -> None:
-    if coding is not None and not _looks_like_text(body):
+    if coding is not None and not looks_like_text(body):
         raise BodyError("unknown_content_coding", repr(coding))
 
 
-def _looks_like_text(data: bytes) -> bool:
-    return _TEXT_START.match(data[:_TEXT_START_BYTES]) is not None
+def looks_like_text(data: bytes, n_bytes: int = 256) -> bool:
+    """Whether the first `n_bytes` have no binary data byte (WHATWG MIME Sniffing §7.2), or begin as UTF-16."""
+    return _TEXT_START.match(data[:n_bytes]) is not None
 
 
 def _gunzip(data: bytes, max_bytes: int) -> bytes:
@@ -132,7 +132,7 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
     for window_bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
         with contextlib.suppress(zlib.error):
             return _collect(_inflated(data, window_bits, max_bytes), max_bytes, EOFError)
-    if _looks_like_text(data):
+    if looks_like_text(data):
         return data
     # a zlib header (RFC 1950): method 8, and the first two bytes are a multiple of 31
     is_zlib = data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
@@ -146,7 +146,7 @@ def _unbrotli(data: bytes, max_bytes: int) -> bytes:
     try:
         return _collect(iter(lambda: reader.read(_BROTLI_READ_BYTES), b""), max_bytes) if data else data
     except BodyError as error:  # the format has no magic number, but text is never valid for long
-        if error.reason == "damaged_body" and _looks_like_text(data):
+        if error.reason == "damaged_body" and looks_like_text(data):
             return data
         raise
 

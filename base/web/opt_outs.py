@@ -127,8 +127,8 @@ def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
     for name, value in headers:
         if name == "content-signal" and content_signal(value).get("ai-train") == "no":
             found.add("content_signal_no_training")
-        elif name == "content-usage":
-            found |= {"content_usage_no_training"} if forbids_training(value) else set()
+        elif name == "content-usage" and forbids_training(value):
+            found.add("content_usage_no_training")
         elif name == "tdm-reservation" and "1" in _SEPARATORS.split(value):
             found.add("tdm_reserved")
         elif name == "x-robots-tag":

@@ -1,7 +1,7 @@
 """The rules for every answer, from the web or an archive: redirects, statuses, types, opt-outs.
 
 Only text is kept, by the page's Content-Type and its first bytes: a subset of the WHATWG MIME sniffing standard, enough
-to catch an image or a PDF that is labelled text/html, and HTML that has no label. At most 1 KiB is decoded here.
+to catch an image or a PDF that is labelled text/html, and HTML that has no label. At most 1,445 bytes are decoded here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from webtext.base.web.content_coding import BodyError, decoded_start
+from webtext.base.web.content_coding import BodyError, decoded_start, looks_like_text
 from webtext.base.web.http_head import media_type
 from webtext.base.web.opt_outs import body_opt_outs, header_opt_outs, obeyed
 from webtext.crawl.fetch.client.client import RequestLimits
@@ -26,7 +26,7 @@ MIN_RATE = 500.0  # bytes per second on average, after ten seconds; slower bodie
 MAX_REDIRECTS = 5  # as for robots.txt (RFC 9309); longer chains are nearly always loops through a log-in
 TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "text/plain", "text/markdown", "text/x-markdown"})
 
-SNIFFED_BYTES = 1024
+SNIFFED_BYTES = 1445  # the resource header of WHATWG MIME Sniffing §5.2
 GLANCED_BYTES = 64  # enough to identify most pages, at half the cost
 _MAGIC = {
     b"%PDF-": "application/pdf",
@@ -124,6 +124,9 @@ def text_type(page: Exchange) -> str | None:
         identified = identified_type(page.body, *page.codings)
     except BodyError as error:
         raise FetchFailed("bad_content_coding", str(error)) from None
+    if identified is None and not page.header("content-type"):  # WHATWG MIME Sniffing §7.1
+        start = decoded_start(page.body, *page.codings, SNIFFED_BYTES)
+        identified = None if looks_like_text(start, SNIFFED_BYTES) else "application/octet-stream"
     if identified is not None and identified not in TEXT_TYPES:
         raise FetchRefused("not_text", f"begins as {identified}")
     return identified

@@ -279,6 +279,7 @@ def test_files_of_other_types_are_recognised_by_their_first_bytes(outcomes: Any)
             "an image as HTML": answer(PNG),
             "a PDF as HTML": answer(b"%PDF-1.7 ..."),
             "a PDF without type": b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n%PDF-1.7 ...",
+            "unknown data without type": b"HTTP/1.1 200 OK\r\nContent-Length: 304\r\n\r\n" + b"data" * 75 + bytes(4),
             "an image as an image": answer(PNG, "Content-Type: image/png"),
         }
     )
@@ -292,7 +293,7 @@ WORDS = "<html><meta charset=koi8-r>grüße, мир"
 
 def test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte(outcomes: Any, bodies: Any) -> None:
     pages = {
-        "no type": (b"<html>words", None),
+        "no type": (b"words \x1b(B in Japanese", None),
         "UTF-7": (WORDS.encode("utf-7"), "utf-7"),
         "UTF-16 without a mark": (WORDS.encode("utf-16-le"), "utf-16"),
         "a charset that is not so": (WORDS.encode(), "iso-8859-1"),
