@@ -27,7 +27,7 @@ CEILINGS = {
     "Python in train/, lines": 8117,
     "Python in app/, lines": 3578,
     "Python in base/, tokens": 53_180,
-    "Python in crawl/, tokens": 59_307,
+    "Python in crawl/, tokens": 59_290,
     "Python in clean/, tokens": 63_350,
     "Python in tokenizer/, tokens": 31_654,
     "Python in shards/, tokens": 16_768,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_806,
+    "tests, lines": 62_802,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

@@ -163,5 +163,4 @@ class HostQueues:
     def _wait(self, visit: Visit) -> float:
         if 0.0 < visit.retry_after <= self._settings.max_pause:
             return visit.retry_after  # the site knows best
-        seconds: float = RETRY_SECONDS * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)
-        return seconds
+        return float(RETRY_SECONDS * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER))

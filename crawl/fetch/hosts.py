@@ -101,9 +101,7 @@ class Hosts:
         """Register an answer that took `seconds`: the delay recovers, but a host is busy at most half of the time."""
         clock = self._clock(host)
         clock.failures, clock.has_rested = 0, False
-        if clock.delay > clock.least or seconds > clock.delay:
-            slow = min(seconds, self.pace.max_delay)
-            clock.delay = max(clock.least, slow, clock.delay / 2)
+        clock.delay = max(clock.least, min(seconds, self.pace.max_delay), clock.delay / 2)
 
     def failed(self, host: str, *, is_busy: bool = False) -> None:
         """Register a failure: no answer came, or the host said that it is busy.

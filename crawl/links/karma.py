@@ -80,8 +80,6 @@ class KarmaJudge:
         url = link_url(post.url or "")
         if url is None:
             return None, "not_http"
-        if len(url) > MAX_URL_BYTES:
-            return None, "url_too_long"
         reason = self._judge_url(url)
         return (url, None) if reason is None else (None, reason)
 
@@ -109,6 +107,8 @@ class KarmaJudge:
         return "score_too_fresh" if is_too_fresh else None
 
     def _judge_url(self, url: str) -> str | None:
+        if len(url) > MAX_URL_BYTES:
+            return "url_too_long"
         domain = registrable_domain(url)
         if domain in REDDIT_DOMAINS and not self.rule.keep_links_back:
             return "links_back"

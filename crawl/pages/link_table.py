@@ -1,8 +1,7 @@
 """A set of links at 8 bytes per link, in a temporary file that is mapped into memory: 360 MB on disk for 45 M links.
 
-Also the number of links per host, and the links over a cap on pages per host. All of it uses
-Arrow and NumPy on batches of links. Counting takes memory for one row per host; a cap takes 36 bytes more for each link
-of a host that exceeds it.
+Also the number of links per host, and the links over a cap on pages per host. All of it uses Arrow and NumPy on batches
+of links. Counting takes memory for one row per host; a cap takes 36 bytes more for each link of a host that exceeds it.
 """
 
 from __future__ import annotations

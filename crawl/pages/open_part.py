@@ -218,10 +218,8 @@ def _is_whole(members: bytes, n_bytes: int) -> bool:
     rest = members
     while rest:  # not gzip.decompress, which takes a member that was lost, all zeros, for padding
         member = zlib.decompressobj(wbits=31)
-        try:
+        with contextlib.suppress(zlib.error):
             member.decompress(rest)
-        except zlib.error:
-            return False
         if not member.eof:
             return False
         rest = member.unused_data

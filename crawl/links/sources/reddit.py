@@ -20,8 +20,8 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -121,8 +121,7 @@ _decode_lines = msgspec.json.Decoder(_Row).decode_lines
 class RedditDump:
     """The link source for `RS_*` files."""
 
-    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        return read_lines(file)
+    records = staticmethod(read_lines)
 
     def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
         """Return the submission in one line.
@@ -191,8 +190,7 @@ def _is_self(row: _Row) -> bool:
 class Harvested:
     """The link source for `*.harvest.jsonl.zst` files."""
 
-    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        return read_lines(file)
+    records = staticmethod(read_lines)
 
     def parse(self, record: bytes) -> Sequence[Submission] | DeletedPost | Unreadable:
         """Return the vote in one line.
