@@ -28,7 +28,7 @@ CEILINGS = {
     "Python in app/, lines": 3578,
     "Python in base/, tokens": 53_180,
     "Python in crawl/, tokens": 59_290,
-    "Python in clean/, tokens": 63_350,
+    "Python in clean/, tokens": 63_349,
     "Python in tokenizer/, tokens": 31_654,
     "Python in shards/, tokens": 16_768,
     "Python in train/, tokens": 62_662,

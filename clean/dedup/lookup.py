@@ -61,9 +61,10 @@ def look_up(names: Sequence[str], indexes: Sequence[str], threshold: float) -> l
                 theirs = minhash(hashvalues=signatures[row])
                 for i in lsh.query(theirs):
                     if (similarity := theirs.jaccard(asked[i])) >= threshold:
-                        match = {"id": ids[row], "similarity": similarity, "url": url_of(row), "index": index}
-                        found = [*answers[i]["matches"], match]
-                        answers[i]["matches"] = sorted(found, key=lambda each: (-each["similarity"], each["id"]))[:MOST]
+                        found = answers[i]["matches"]
+                        found.append({"id": ids[row], "similarity": similarity, "url": url_of(row), "index": index})
+                        found.sort(key=lambda each: (-each["similarity"], each["id"]))
+                        del found[MOST:]
     return answers
 
 
@@ -108,6 +109,8 @@ def _of_arrays(url: str) -> Signed:
             made = {each: arrays[each].tolist() for each in MADE}
         if made != MADE or values.dtype.kind != "u" or values.shape != (len(ids), PERMUTATIONS):
             raise ValueError(f"{len(ids)} keys, hashvalues {values.dtype} {values.shape}, {made}")
+    except InputError:
+        raise
     except Exception as error:  # numpy, zipfile and zlib raise many kinds
         hint = f"expected the arrays keys [n], hashvalues [n, {PERMUTATIONS}] of minhash_of, and {MADE}"
         raise InputError(f"'{url}' has no signatures to compare: {error}", hint) from None

@@ -74,10 +74,8 @@ class Page:
 def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> PartSet:
     """Write the documents set `out` from pages sets, WARC and ARC files, in the order of the input."""
     sets, files = find_inputs(pages, "pages", WARC_SUFFIXES)
-    for growing in (opened for opened in sets if not opened.complete):
-        run.console.warn(
-            f"'{growing.folder.url}' is an unfinished crawl, with {counted(growing.records, 'row')} so far"
-        )
+    for each in (opened for opened in sets if not opened.complete):
+        run.console.warn(f"'{each.folder.url}' is an unfinished crawl, with {counted(each.records, 'row')} so far")
     recipe = extract_recipe(settings)
     SetWriter(out, "documents", recipe, sets).check_place(run.replaces)
     votes = find_redirects(sets, out, run) if sets else None
@@ -85,9 +83,8 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     digests = run.map(_digest, of_sets, "clean.extract: find votes") if votes else [_digest(None, t) for t in of_sets]
     sources = [(pages.source(part),) for pages in sets for part in range(len(pages.parts))]
     tasks: list[tuple[Any, tuple[SourcePart, ...], str]] = [*zip(of_sets, sources, digests, strict=True)]
-    tasks += [
-        (FileTask(file, settings), (), sha256) for file, sha256 in zip(files, hash_files(files, run), strict=True)
-    ]
+    hashed = zip(files, hash_files(files, run), strict=True)
+    tasks += [(FileTask(file, settings), (), sha256) for file, sha256 in hashed]
     return run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],

@@ -172,6 +172,6 @@ def test_the_verb_prints_a_table_or_json_and_rejects_other_sets(kept, tmp_path, 
     assert webtext([*command, "--json"]) == 1
     assert "d.jsonl.gz:10' could not be read: truncated_stream\n  download the dam" in capsys.readouterr().err
     write_set(tmp_path / "set", [document("a", "text")])
-    for index, said in {"nowhere": "doesn't exist", "mine.npz": "mine.npz"}.items():
+    for index, said in {"nowhere": "doesn't exist", "mine.npz": f"error: no file '{tmp_path}/mine.npz'\n"}.items():
         assert webtext([*command[:-1], str(tmp_path / index)]) == 3
         assert said in capsys.readouterr().err
