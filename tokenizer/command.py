@@ -8,11 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from webtext.base.command import need_out, verb
+from webtext.base.console import counted
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.corpus import TokenizerSettings, train_tokenizer
@@ -106,11 +107,11 @@ Writes: FILE (with --lines and .npy also FILE.offsets.npy), or standard output
 @click.option("--out", metavar="FILE", help="Write the ids here: an array if the name ends in .npy, else text.")
 def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], lines: bool, out: str | None) -> None:
     """Turn a text file, or standard input, into token ids."""
-    tokenizer = Tokenizer.load(path)
+    tokenizer, special = Tokenizer.load(path), "all" if "all" in allowed else allowed
     if out is not None:
         _would_write(run, out, file, path)
     with _opened(file) as source:
-        batches = encode_file(tokenizer, source, file, lines=lines, allowed=_allowed(allowed), threads=run.threads)
+        batches = encode_file(tokenizer, source, file, lines=lines, allowed=special, threads=run.threads)
         if out is None:
             _print_ids(run, batches, lines)
             return
@@ -121,7 +122,7 @@ def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], lines: bool
                 dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
                 with _written(_offsets_name(out)) if lines else contextlib.nullcontext() as offsets:
                     n_ids = write_npy(batches, dtype, target, offsets)
-    run.console.result({"out": out, "tokens": n_ids}, f"{n_ids:,} tokens in '{out}'")
+    run.console.result({"out": out, "tokens": n_ids}, f"{counted(n_ids, 'token')} in '{out}'")
 
 
 DECODE_EXAMPLES = """\b
@@ -194,7 +195,7 @@ def inspect(run: Run, text: str | None, path: str, pattern: str | None, allowed:
         run.console.result(found, overview_text(found))
         return
     given = sys.stdin.buffer.read() if text == "-" else text
-    shown = view(tokenizer._vocabulary, tokenizer.encode(given, _allowed(allowed)))
+    shown = view(tokenizer._vocabulary, tokenizer.encode(given, "all" if "all" in allowed else allowed))
     coloured = wants_colour()
     lines = [shown.coloured() if coloured else str(shown), *([shown.rows()] if ids else []), shown.summary()]
     run.console.result(shown.to_json(), "\n".join(lines), coloured=coloured)
@@ -253,10 +254,6 @@ def _would_write(run: Run, target: str, *sources: str) -> None:
     if os.path.realpath(target) in map(os.path.realpath, sources):
         raise ConfigError(f"'{target}' is both source and target", "name another target")
     run.would_write(target)
-
-
-def _allowed(names: tuple[str, ...]) -> Any:
-    return "all" if "all" in names else names
 
 
 def _opened(file: str) -> contextlib.AbstractContextManager[BinaryIO]:

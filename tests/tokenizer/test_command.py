@@ -30,9 +30,8 @@ def tokenizer(tmp_path: Path) -> str:
 
 @pytest.fixture
 def text_file(tmp_path: Path) -> str:
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return str(path)
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    return str(tmp_path / "text.txt")
 
 
 def test_train_writes_a_tokenizer(tmp_path: Path, text_file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,15 +73,16 @@ def test_encode_then_decode_gives_the_text(
 ) -> None:
     ids = Tokenizer.load(tokenizer).encode(TEXT)
     assert run(["tokenizer", "encode", text_file, "--tokenizer", tokenizer]) == 0
-    printed = capfdbinary.readouterr().out
-    assert [int(word) for word in printed.split()] == ids
+    assert [int(word) for word in capfdbinary.readouterr().out.split()] == ids
+    out = str(tmp_path / "out")
     for name in ("ids.npy", "ids.txt"):
         assert run(["tokenizer", "encode", text_file, "--tokenizer", tokenizer, "--out", str(tmp_path / name)]) == 0
-        capfdbinary.readouterr()
-        back = str(tmp_path / "back.txt")
-        assert run(["tokenizer", "decode", str(tmp_path / name), "--tokenizer", tokenizer, "--out", back]) == 0
-        assert Path(back).read_text(encoding="utf-8") == TEXT
+        assert run(["tokenizer", "decode", str(tmp_path / name), "--tokenizer", tokenizer, "--out", out]) == 0
+        assert Path(out).read_text(encoding="utf-8") == TEXT
     assert np.load(tmp_path / "ids.npy").dtype == np.uint16
+    Path(text_file).write_text("!")
+    assert run(["tokenizer", "encode", text_file, "--tokenizer", tokenizer, "--out", out]) == 0
+    assert capfdbinary.readouterr().out.splitlines()[-1] == f"1 token in '{out}'".encode()
 
 
 def test_inspect_shows_pieces_and_ids(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
