@@ -18,16 +18,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_856,
+    "Python, lines": 43_855,
     "Python in base/, lines": 8156,
-    "Python in crawl/, lines": 8978,
+    "Python in crawl/, lines": 8977,
     "Python in clean/, lines": 7930,
     "Python in tokenizer/, lines": 4671,
     "Python in shards/, lines": 2426,
     "Python in train/, lines": 8117,
     "Python in app/, lines": 3578,
     "Python in base/, tokens": 53_180,
-    "Python in crawl/, tokens": 59_290,
+    "Python in crawl/, tokens": 59_288,
     "Python in clean/, tokens": 63_349,
     "Python in tokenizer/, tokens": 31_647,
     "Python in shards/, tokens": 16_768,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_802,
+    "tests, lines": 62_799,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

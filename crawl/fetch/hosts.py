@@ -3,8 +3,8 @@
 Many hosts share one server, so the pause applies to the address too. A host's own request (`Crawl-delay`,
 `Retry-After`) applies to the host only. A host's delay adapts: it doubles when the host fails or says that it is busy,
 is at least as long as the last answer took, and halves back with each quick answer. A host that only fails is given up,
-and one that only says that it is busy first rests. So does an address where connections only time out, because each of
-its hosts would have to wait for that: otherwise thousands of hosts of a dead server take days.
+and one that only says that it is busy first rests. So does an address where connections only time out while others answer:
+each of its hosts would have to wait for that, so that thousands of hosts of a dead server would take days.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Hosts:
         self._file = file
         self._clocks: dict[str, _Clock] = {}
         self._n_kept = CLOCKS_KEPT
+        self._answered_at = 0.0  # when any address last did
         # A queue wakes one waiter in constant time. A semaphore's release passes over all waiters that were woken but
         # have not run yet: with thousands of hosts waiting, a tenth of a crawl's CPU time.
         self._slots: asyncio.Queue[None] = asyncio.Queue()
@@ -119,15 +120,17 @@ class Hosts:
         else:
             clock.gave_up = HOST_KEPT_FAILING
 
-    def tried(self, address: str, *, is_late: bool) -> None:
-        """Register whether a connection to `address` timed out. One that only does rests like a busy host, then is given up.
+    def tried(self, address: str, *, is_late: bool = False, has_answered: bool = False) -> None:
+        """Register a turn at `address`: whether the connection timed out. One that only does rests, then is given up.
 
-        A rest outlives the answers of name servers. If this machine is offline, the next look-up shows it, not the address.
+        A time-out counts if another address answered in the meantime. Otherwise this machine may be offline.
         """
-        if is_late:
-            self.failed(f"@{address}", is_busy=True)
-        else:
-            self.answered(f"@{address}", 0.0)
+        clock = self._clock(name := f"@{address}")
+        if has_answered:
+            self._answered_at = time.monotonic()
+            self.answered(name, 0.0)
+        elif is_late and self._answered_at >= clock.free_at - clock.delay:  # since the turn began
+            self.failed(name, is_busy=True)
 
     def turn(self, host: str, address: str) -> Turn:
         """Return a context manager that allows one request to `host` at `address`. A task must not take two at once.
@@ -217,18 +220,13 @@ class Turn:
         held: list[asyncio.Lock] = []
         try:
             # Every task locks its host first, then the address, so no two can wait for each other.
-            await own.lock.acquire()
-            held.append(own.lock)
-            if own.gave_up is None and own.free_at > time.monotonic():
-                await asyncio.sleep(own.free_at - time.monotonic())
-            if own.gave_up is not None:
-                raise FetchRefused(own.gave_up)
-            await shared.lock.acquire()
-            held.append(shared.lock)
-            if shared.gave_up is None and shared.free_at > time.monotonic():
-                await asyncio.sleep(shared.free_at - time.monotonic())
-            if shared.gave_up is not None:
-                raise FetchRefused(shared.gave_up)
+            for clock in (own, shared):
+                await clock.lock.acquire()
+                held.append(clock.lock)
+                if clock.gave_up is None and clock.free_at > time.monotonic():
+                    await asyncio.sleep(clock.free_at - time.monotonic())
+                if clock.gave_up:
+                    raise FetchRefused(clock.gave_up)
             # Last: hosts that share an address would hold all slots while they wait for each other's pauses.
             await slots.get()
             self._hosts._restart(*self._names)

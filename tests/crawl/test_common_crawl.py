@@ -130,9 +130,7 @@ def test_the_archived_robots_txt_of_a_gone_site_is_obeyed(crawl_archive: LocalCo
 
 
 @pytest.mark.usefixtures("names")
-def test_redirects_and_revisits_of_gone_sites_obey_robots_txt(
-    crawl_archive: LocalCommonCrawl,
-) -> None:
+def test_redirects_and_revisits_of_gone_sites_obey_robots_txt(crawl_archive: LocalCommonCrawl) -> None:
     start, end, other = "http://start.example/a", "http://end.example/b", "http://end.example/c"
     crawl_archive.redirect(start, end)
     crawl_archive.revisit(end, other, b"<html>c", "2017-12-01", "2017-11-01")

@@ -292,12 +292,8 @@ def test_a_robots_txt_in_another_encoding_is_read(codec: str) -> None:
 def test_a_site_that_says_nothing_about_training_is_not_opted_out() -> None:
     robots = Robots(b"User-agent: *\nDisallow: /x\n\nUser-agent: GPTBot\nAllow: /\n")
     assert robots_opt_outs(robots, "/page") == []
-    headers = [
-        ("x-robots-tag", "nofollow, max-snippet: 20"),
-        ("tdm-reservation", "0"),
-        ("content-signal", "ai-train=yes"),
-    ]
-    assert header_opt_outs(headers) == []
+    stated = {"x-robots-tag": "nofollow, max-snippet: 20", "tdm-reservation": "0", "content-signal": "ai-train=yes"}
+    assert header_opt_outs(stated.items()) == []
 
 
 def test_rules_for_another_crawler_don_t_apply_to_us() -> None:

@@ -124,16 +124,17 @@ class Client(contextlib.AbstractAsyncContextManager["Client"]):
                     if attempt == MAX_TRIED_ADDRESSES:
                         raise
                 except FetchFailed as failure:
-                    if failure.reason in NO_ANSWER:
-                        self.hosts.failed(host)
-                    else:
-                        self.hosts.answered(host, time.monotonic() - start)
                     has_connected = not isinstance(failure, NotConnected)
-                    self.hosts.tried(address, is_late=failure.reason == "timed_out" and not has_connected)
+                    is_late = failure.reason == "timed_out" and not has_connected
+                    if has_answered := failure.reason not in NO_ANSWER:
+                        self.hosts.answered(host, time.monotonic() - start)
+                    else:
+                        self.hosts.failed(host)
+                    self.hosts.tried(address, is_late=is_late, has_answered=has_answered)
                     if attempt == MAX_TRIED_ADDRESSES or has_connected or not self.resolver.next_address(host):
                         raise
                 else:
-                    self.hosts.tried(address, is_late=False)
+                    self.hosts.tried(address, has_answered=True)
                     self._adapt_pace(host, reply)
                     return reply
         raise AssertionError("unreachable")
