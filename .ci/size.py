@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_799,
+    "tests, lines": 62_798,
     "benches, lines": 5279,
     "templates, scripts, TOML and JSON, lines": 2472,
 }
