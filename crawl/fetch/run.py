@@ -51,7 +51,7 @@ from webtext.crawl.pages.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome
 from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.user_agent import user_agent
 
-CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
+CODE_VERSION = 5  # 5: binary data without a type, segmented records, further captures
 CONTACT = "set contact (crawl fetch: --contact) to an e-mail address or a URL, which is sent in the User-Agent"
 WINDOW_SECONDS, SAMPLE_SECONDS = 60.0, 1.0  # of the pace in the progress line
 
