@@ -152,7 +152,7 @@ class TokenShards:
     def pieces(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
         """Yield the (shard, start, stop) that make up a range of the split; past the end it continues at the start."""
         shard, at = self.place(start % self.n_tokens)
-        while length:
+        while length > 0:
             n = min(length, self.headers[shard].n_tokens - at)
             if n:
                 yield shard, at, at + n

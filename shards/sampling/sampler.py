@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Sampler:
         self.rank = checked_int(
             "rank", rank, 0, self.world_size - 1, f"0 to {self.world_size - 1}: world_size is {world_size}"
         )
-        self.sources = [shards] if isinstance(shards, TokenShards) else list(shards)
+        self.sources = [shards] if isinstance(shards, TokenShards | str) else list(shards)
         parts = None if weights is None else _numbers(weights)
         _check_sources(self.sources, parts)
         self.shards = self.sources[0]
@@ -145,12 +146,7 @@ class Sampler:
             "tokens": [source.hash for source in self.sources],
             "split": [source.split for source in self.sources],
             "weights": self.mixture.parts,
-            "context": self.settings.context,
-            "seed": self.settings.seed,
-            "crosses_documents": self.settings.crosses_documents,
-            "block_bytes": self.settings.block_bytes,
-            "group_blocks": self.settings.group_blocks,
-        }
+        } | asdict(self.settings)
 
 
 class Mixture:
@@ -189,6 +185,8 @@ def _numbers(weights: Iterable[Any]) -> list[float]:
 
 
 def _check_sources(sources: Sequence[TokenShards], weights: Sequence[float] | None) -> None:
+    if not all(isinstance(source, TokenShards) for source in sources):
+        raise ConfigError(f"token sets are {shown(sources)}", "expected TokenShards, e.g. TokenShards('build/tokens')")
     if not sources or (weights is not None and len(weights) != len(sources)):
         raise ConfigError(
             f"token sets: {len(sources)}, weights: {len(weights or ())}", "expected one weight for each token set"

@@ -227,26 +227,20 @@ def test_a_mixture_restarts_exactly_and_is_independent_of_processes(shards_of: M
         Sampler([first, second], context=2, weights=[1, 1]).load_state_dict(alone.state_dict())
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [
-        [1],
-        [1, 0],
-        [1, -1],
-        [1, float("nan")],
-        5,
-        "12",
-        {1: 2},
-        [1, "x"],
-        [],
-        np.ones((2, 2)),
-        [1, 10**400],
-        [1e308, 1e308],
-    ],
-)
+WRONG: list[Any] = [[1], [1, 0], [1, -1], [1, float("nan")], 5, "12", {1: 2}, [1, "x"], []]
+WRONG += [np.ones((2, 2)), [1, 10**400], [1e308] * 2]
+
+
+@pytest.mark.parametrize("weights", WRONG)
 def test_impossible_weights_are_rejected(shards: TokenShards, weights: Any) -> None:
     with pytest.raises(ConfigError, match="weight"):
         Sampler([shards, shards], context=8, weights=weights)
+
+
+@pytest.mark.parametrize("given", ["tokens", ["tokens"]])
+def test_the_name_of_a_set_is_not_a_set(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"token sets are \['tokens'\] \(list\)\nexpected TokenShards"):
+        Sampler(given)
 
 
 def test_sets_of_two_tokenizers_do_not_mix(shards_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
