@@ -72,7 +72,7 @@ def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(replay: 
 def test_a_truncated_capture_comes_last_and_its_copy_says_so(
     fields: dict[str, str], replay: Any, web: Any, tmp_path: Path
 ) -> None:
-    """The first of a response's segments is one, with a digest of the entire body. The others are no captures."""
+    """The first of a response's segments is one, with a digest of the entire body. Only it is a capture."""
     both, cut = web.url("/both"), web.url("/cut")
     records = [record(url, page(b"<html>" + url.encode()), **fields) for url in (both, cut)]
     records += [record(cut, b"the rest", **{"WARC-Type": "continuation", "WARC-Segment-Number": "2"})]
