@@ -46,28 +46,29 @@ def load(
 ) -> Vocabulary:
     """Read the tokenizer at `path`; `pattern` and `special_tokens` add what the file doesn't contain."""
     vocabulary = _load(path, pattern, special_tokens)
-    longest = max(map(len, vocabulary.tokens), default=0)
-    if longest**2 * len(vocabulary.tokens) > MAX_SQUARED_BYTES and (
-        sum(len(token) ** 2 for token in vocabulary.tokens) > MAX_SQUARED_BYTES
-    ):
+    tokens = vocabulary.tokens
+    longest = max(map(len, tokens), default=0)
+    if longest**2 * len(tokens) > MAX_SQUARED_BYTES < sum(len(token) ** 2 for token in tokens):
         raise InputError(f"'{os.fspath(path)}' has a token of {longest:,} bytes", "name a tokenizer file")
     return vocabulary
 
 
 def save(vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length: int | None = None) -> None:
-    """Write the tokenizer in the format that `path` implies; each file is written atomically. Raises as `dumped`."""
+    """Write the tokenizer in the format that `path` implies; each file is written atomically. Raises as `dumped` does.
+
+    Logs a warning if other libraries will return other ids.
+    """
     folder, files = dumped(vocabulary, path, model_max_length)
     for name, data in files.items():
         folder.write_bytes(name, data)
+    if not name.endswith(".tiktoken") and (remark := ranks.about_ranks(vocabulary)):
+        logger.warning("'%s': %s", path, remark)
 
 
 def dumped(
     vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length: int | None = None
 ) -> tuple[Folder, dict[str, bytes]]:
-    """Return the folder to which `save` writes, and its files by name.
-
-    Raises InputError if the format would change ids; logs a warning if other libraries will return other ids.
-    """
+    """Return the folder that `save` writes to, and its files by name. Raises InputError if the format would change ids."""
     parent, name = split_path(path)
     place = parent.location(name)
     if model_max_length is not None and name.endswith((".tiktoken", ".json")):
@@ -77,8 +78,6 @@ def dumped(
     if name in _MERGES_OF:
         return parent, dict(zip((name, _MERGES_OF[name]), gpt2.dump(vocabulary, place), strict=True))
     if name.endswith(".json"):
-        if remark := ranks.about_ranks(vocabulary):
-            logger.warning("'%s': %s", os.fspath(path), remark)
         return parent, {name: tokenizer_json.dump(vocabulary)}
     if "." in name and not (parent.is_local and os.path.isdir(path)):
         raise ConfigError(f"'{path}' is not a known tokenizer format", _EXPECTED.replace("expected", "use", 1))
@@ -89,8 +88,8 @@ def dumped(
     config = libraries.config_of(vocabulary)
     if model_max_length is not None:
         config["model_max_length"] = checked_int("model_max_length", model_max_length, 1, MAX_INT, "1 id or more")
-    config_json = gpt2.dump_json({"tokenizer_class": "PreTrainedTokenizerFast", **config})
-    return folder, dumped(vocabulary, folder.location(_TOKENIZER_JSON))[1] | {_CONFIGS[1]: config_json}
+    _, files = dumped(vocabulary, folder.location(_TOKENIZER_JSON))
+    return folder, files | {_CONFIGS[1]: gpt2.dump_json({"tokenizer_class": "PreTrainedTokenizerFast", **config})}
 
 
 def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
