@@ -56,8 +56,8 @@ WORKER_OPTIONS = [
         show_default=True,
         help="Memory of each worker.",
     ),
-    click.option("--parts", "of_parts", type=KOfN(), help="Make the K-th of every N parts only."),
 ]
+PARTS_OPTION = click.option("--parts", "of_parts", type=KOfN(), help="Make the K-th of every N parts only.")
 OUTPUT_OPTIONS = [
     click.option("--json", "as_json", is_flag=True, help="Print JSON: the result, and progress on stderr."),
     click.option("--quiet", is_flag=True, help="Print errors and warnings only."),
@@ -90,7 +90,7 @@ def verb(
     works on an entire config file: CONFIG is its argument, and the function receives `config_path` and `overrides`
     unresolved. Without settings it has neither --config nor --set.
     With `workers` the verb has options for the engine; verbs that make parts need it. `resumes` (default: `workers`)
-    states whether the same command resumes an interrupted run; only then has it --parts. For `replaces` see `Run`.
+    states whether the same command resumes an interrupted run; only then does it have --parts. For `replaces` see `Run`.
     """
     classes = {} if settings is None else settings if isinstance(settings, Mapping) else {section: settings}
     of_settings = SettingsOptions(classes=classes, also_read=also_read or {}, defaults=defaults)
@@ -114,7 +114,7 @@ def verb(
         n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
         common = (config, SET_OPTION) if config_argument or classes or also_read else ()
-        of_workers = WORKER_OPTIONS[: None if command.resumes else -1] * workers  # --parts is the last one
+        of_workers = [*WORKER_OPTIONS, *[PARTS_OPTION] * command.resumes] * workers
         for decorate in (*common, *of_workers, *OUTPUT_OPTIONS):
             decorate(command)
         names = [*(str(each.name) for each in command.params[n_own:]), *_HELP]

@@ -98,10 +98,10 @@ def counted(n: int, singular: str, plural: str | None = None) -> str:
 
 def funnel_text(title: str, counts: Mapping[str, Any]) -> str:
     """Format a funnel as aligned lines: in, kept, then each reason; `counts` is what `Counts.to_json` returns."""
-    rows = [("in", counts["records_in"]), ("kept", counts["kept"])]
-    rows += [(f"{kind}: {reason}", n) for kind in ("dropped", "failed") for reason, n in counts[kind].items()]
-    width = max(len(label) for label, _ in rows)
-    return "\n".join([title, *(f"  {label:<{width}}  {n:>12,}" for label, n in rows)])
+    rows = {"in": counts["records_in"], "kept": counts["kept"]}
+    rows |= {f"{kind}: {reason}": n for kind in ("dropped", "failed") for reason, n in counts[kind].items()}
+    width = max(map(len, rows))
+    return "\n".join([title, *(f"  {label:<{width}}  {n:>12,}" for label, n in rows.items())])
 
 
 class Progress:

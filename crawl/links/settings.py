@@ -115,7 +115,7 @@ class LinkSettings:
         for name, value, known in ("profile", self.profile, tuple(PROFILES)), ("source", self.source, SOURCES):
             if value is not None and value not in known:
                 raise ConfigError(f"[crawl.links] {name} = {value!r}: no such {name}", did_you_mean(value, known))
-        _ = self.rule.end
+        _ = self.rule.end  # raises if it is invalid
         if self.default_created is not None:
             timestamp(self.default_created, "[crawl.links] default_created")
         if self.min_score_age is not None and self.min_score_age < 0:
