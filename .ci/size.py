@@ -36,8 +36,8 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_792,
-    "benches, lines": 5279,
+    "tests, lines": 62_791,
+    "benches, lines": 5269,
     "templates, scripts, TOML and JSON, lines": 2472,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -27,10 +27,10 @@ WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "MIMALLOC_PURGE_DELAY": "0",  # Arrow's allocator returns what is freed, so that it doesn't count as memory used
     "PYTHONHASHSEED": "0",  # makes the order of a set of strings equal in every worker of every run
 }
 

@@ -292,12 +292,9 @@ class CountedTask:
 def test_a_task_is_pickled_when_it_is_sent(heard: Heard) -> None:
     """So memory never contains all tasks twice: when the first has ended, at most two were pickled for one worker."""
     pickled_by_then: list[int] = []
-
-    def on_done(index: int, result: Any) -> None:
-        pickled_by_then.append(CountedTask.n_pickled)
-
     with LocalEngine(1) as engine:
-        engine.map(work.process, [CountedTask() for _ in range(10)], on_done=on_done)
+        tasks = [CountedTask() for _ in range(10)]
+        engine.map(work.process, tasks, on_done=lambda *_: pickled_by_then.append(CountedTask.n_pickled))
     assert pickled_by_then[0] <= 2
     assert pickled_by_then[-1] == 10
 
@@ -322,6 +319,13 @@ def test_a_worker_that_keeps_much_memory_is_recycled(heard: Heard) -> None:
         heard.map(engine, work.hold_memory, [200 << 20, 1 << 20, 1 << 20])
     pids = [heard.results[index] for index in range(3)]
     assert pids[0] != pids[1] == pids[2]
+
+
+def test_memory_that_arrow_freed_is_not_counted(heard: Heard) -> None:
+    """Its pool would keep tens of MiB, more or less by chance, which killed workers near their limit."""
+    with LocalEngine(1, SMALL) as engine:
+        heard.map(engine, work.free_arrow_memory, [150, 150])
+    assert heard.results[0] == heard.results[1]
 
 
 def test_workers_are_single_threaded_deterministic_and_leave_stdout_alone(

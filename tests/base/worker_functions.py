@@ -161,6 +161,11 @@ def hold_memory(attempt: Attempt, n_bytes: int) -> int:
     return os.getpid()
 
 
+def free_arrow_memory(attempt: Attempt, n_mib: int) -> int:
+    [pa.array([bytes(1 << 20)]) for _ in range(n_mib)].clear()
+    return os.getpid()
+
+
 def meet(attempt: Attempt, own_and_other: tuple[str, str]) -> bool:
     """Return whether the other task was running at the same time."""
     own, other = map(Path, own_and_other)
@@ -179,18 +184,11 @@ def announce_and_sleep(attempt: Attempt, folder: str) -> None:
 
 
 def surroundings(attempt: Attempt, task: object) -> dict[str, object]:
-    import pyarrow
-
     print("printed by a library")
     os.write(1, b"written by a C library\n")
     return {
-        "arrow_threads": pyarrow.cpu_count(),
+        "arrow_threads": pa.cpu_count(),
         "stdin": os.readlink("/proc/self/fd/0"),
         "set_order": list({"one", "two", "three", "four"}),
         "children": subprocess.run(["true"], check=True).returncode,
     }
-
-
-def process_id(_: Attempt, __: None) -> int:
-    """Return the process id."""
-    return os.getpid()

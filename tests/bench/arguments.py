@@ -1,12 +1,9 @@
-"""The command line of a bench: `--help` prints its docstring, and what else it takes are numbers or the real data's folder."""
+"""The command line of a bench: `--help` prints its docstring."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
-
-from real_data import real_data
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -28,10 +25,3 @@ def words(doc: str | None, *names: str) -> list[str]:
     for name in names:
         given.add_argument(name)
     return list(vars(given.parse_args()).values())
-
-
-def data_folder(doc: str | None) -> Path:
-    """Return the folder of real data, which is the only argument."""
-    given = parser(doc)
-    given.add_argument("data", nargs="?", help="folder of real data; default: WEBTEXT_TEST_DATA")
-    return real_data(given.parse_args().data)
