@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from webtext.base.errors import InputError
 from webtext.train.evaluate import texts
 from webtext.train.evaluate.cloze import read_lambada
-from webtext.train.evaluate.detokenize import NEWS, PTB, TREEBANK, WIKITEXT, Detokenizer
+from webtext.train.evaluate.detokenize import NEWS, PTB, TREEBANK, WIKITEXT, Detokenizer, split
 from webtext.train.evaluate.texts import read_file, read_running_text
 
 FORMS = [WIKITEXT, PTB, TREEBANK, NEWS]
@@ -22,7 +22,7 @@ def tokenized(form: Detokenizer, text: str) -> str:
 
     def line_of(line: str) -> str:
         parts = f" {line}".replace("  ", " \n")[1:].split(" ")  # a line break marks a word that is one
-        words = [w for part in parts for w in ([part[1:]] if part.startswith("\n") else form.split(part))]
+        words = [w for part in parts for w in ([part[1:]] if part.startswith("\n") else split(part, form.apart))]
         return f"{form.margin}{' '.join(words)}{form.margin}" if line else form.margin
 
     *lines, last = text.split("\n")

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webtext.base.errors import InputError
 
 LONGEST_RUN = 32
 """Words that are tried as one. The limit bounds the work on a line of nothing but brackets."""
+Rules = tuple[tuple[str, str], ...]
+"""Patterns and their replacements."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,20 @@ class Detokenizer:
     """The rules of one tokenised form.
 
     `margin` is at both ends of a line of words; a line without words is one margin. `rewritten` has pairs (in words, in
-    text). Words in `left`, `right` and `both` join the word before, the word after, or both. Words in `between_digits`
-    join both if there are digits around them; `quotes` join what they open or close; `ending` matches words that join
-    the word before. `split` splits joined words.
+    text). Words in `left` join the word before, words in `right` the word after, and words in `between_digits` both if
+    there are digits around them; `quotes` join what they open or close; `ending` matches words that join the word
+    before. `apart`, applied in order, puts the blanks between joined words again.
     """
 
     name: str
     margin: str
-    split: Callable[[str], Sequence[str]]
-    ending: re.Pattern[str]
+    apart: Rules
+    ending: str
     left: frozenset[str] = frozenset()
     right: frozenset[str] = frozenset()
-    both: frozenset[str] = frozenset()
     between_digits: frozenset[str] = frozenset()
     quotes: frozenset[str] = frozenset()
-    rewritten: tuple[tuple[str, str], ...] = ()
+    rewritten: Rules = ()
 
     def detokenize(self, text: str) -> str:
         """Return the text as it is usually written. InputError names a line that is not words with single blanks."""
@@ -82,119 +82,93 @@ class Detokenizer:
         joined = "".join(words)
         if any(inside in joined for inside, _ in self.rewritten):
             joined = "".join(functools.reduce(lambda word, pair: word.replace(*pair), self.rewritten, w) for w in words)
-        return joined if self._split(joined) == tuple(words) else None
+        return joined if split(joined, self.apart) == tuple(words) else None
 
     def _joins(self, words: list[str]) -> list[bool]:
         """Return, for each word and one past the last, whether it would join the word before it."""
         joins = [False] * (len(words) + 1)
         is_open: set[str] = set()
         for i, word in enumerate(words):
-            before = word in self.left or word in self.both or self.ending.fullmatch(word) is not None
-            after = word in self.right or word in self.both
+            before = word in self.left or re.fullmatch(self.ending, word) is not None
+            after = word in self.right
             if word in self.quotes:
                 before = word in is_open or (word == "'" and words[i - 1].endswith("s"))
                 after = not before
                 is_open -= {word}
                 is_open |= {word} if after else set()
-            if word in self.between_digits and 0 < i < len(words) - 1:
-                before = after = words[i - 1][-1].isdigit() and words[i + 1][0].isdigit()
-                before |= word in self.left
+            is_within = word in self.between_digits and 0 < i < len(words) - 1
+            if is_within and words[i - 1][-1].isdigit() and words[i + 1][0].isdigit():
+                before = after = True
             joins[i] |= before
             joins[i + 1] |= after
         return joins
 
-    @functools.cached_property
-    def _split(self) -> Callable[[str], tuple[str, ...]]:
-        return functools.lru_cache(1 << 16)(lambda joined: tuple(self.split(joined)))
+
+@functools.lru_cache(1 << 16)
+def split(joined: str, apart: Rules) -> tuple[str, ...]:
+    """Return the words of a text that a form joined, by its rules `apart`."""
+    for pattern, replacement in apart:
+        joined = re.sub(pattern, replacement, joined)
+    return tuple(filter(None, joined.split(" ")))
 
 
-_MARKS = re.compile(r'(["()\[\];!?%$£¥€₱#…]|:(?!//)|,(?![\d<])|(?<![\d>]),)')
-_NUMBER_MARKS = re.compile(r"(?<=[\d>])([.,])(?=[\d<])")
-_HYPHENS = re.compile(r"(?<=[\w>])-(?=[\w<])")
-_DASHES = re.compile(r"(?<=\d)([–⁄])(?=\d)")
-_SLASHES = re.compile(r"(?<=.)/(?=.)")
-_DEGREES = re.compile(r"(?<=.)([°′″])")
-_APOSTROPHES = re.compile(r"(?<=[\w>])'(?=\w)|'")
-_DOTS = re.compile(r"(.*[^.])(\.\.\.|\.)", re.DOTALL)
-_INITIALS = re.compile(r"(?:[A-Za-z]\.)+")
-_ABBREVIATIONS = re.compile(
+_MARKS = (r'(["()\[\];!?%$£¥€₱#…]|:(?!//)|,(?![\d<])|(?<![\d>]),)', r" \1 ")
+_APOSTROPHES = ((r"(?<![\w>])'|'(?!\w)", " ' "), (r"(?<=[\w>])'", " '"))  # quotes, then endings such as 's
+_WITH_DOT = (
     r"(?:Mr|Mrs|Ms|Dr|Prof|Rev|Gen|Col|Lt|Maj|Capt|Sgt|Sen|Rep|Gov|St|Jr|Sr|No|Nos|vs|var|Inc|Co|Corp|Ltd|Bros|pp|al|"
-    r"Jan|Feb|Aug|Sept|Oct|Nov|Dec)\."
+    r"Jan|Feb|Aug|Sept|Oct|Nov|Dec)\.|(?:[A-Za-z]\.)+"
 )
-
-
-def _split_wikitext(joined: str) -> list[str]:
-    apart = _NUMBER_MARKS.sub(r" @\1@ ", _MARKS.sub(r" \1 ", joined))
-    apart = _SLASHES.sub(" / ", _HYPHENS.sub(" @-@ ", apart))
-    apart = _DEGREES.sub(r" \1 ", _DASHES.sub(r" \1 ", apart))
-    return _split_words(_APOSTROPHES.sub(_apostrophe, apart))
-
-
-def _split_news(joined: str) -> list[str]:
-    return _split_words(_APOSTROPHES.sub(_apostrophe, _MARKS.sub(r" \1 ", joined)))
-
-
-def _split_words(apart: str) -> list[str]:
-    """Split at blanks, and a sentence's last dot from its word."""
-    words: list[str] = []
-    for word in filter(None, apart.split(" ")):
-        dots = _DOTS.fullmatch(word)
-        is_one = dots is None or _ABBREVIATIONS.fullmatch(word) or (dots[2] == "." and _INITIALS.fullmatch(word))
-        words += [word] if dots is None or is_one else dots.groups()
-    return words
-
-
-def _apostrophe(found: re.Match[str]) -> str:
-    before, after = found.string[: found.start()][-1:], found.string[found.end() :][:1]
-    return " '" if re.match(r"[\w>]\w", before + after) else " ' "
-
-
-_PTB_ENDING = re.compile(r"n't|'(?:s|re|ve|ll|d|m)?", re.IGNORECASE)
-_PTB_WORD = re.compile(r"(.*\w|.*[.>])(n't|'(?:s|re|ve|ll|d|m)?)", re.IGNORECASE)
-_PTB_QUOTE = re.compile(r'(^|[(`])"')
-
-
-def _split_ptb(joined: str) -> list[str]:
-    currency = [joined[0]] if joined[:1] in ("$", "#") and len(joined) > 1 else []
-    return currency + _split_contraction(joined[len(currency) :].replace("/", "\\/"))
-
-
-def _split_treebank(joined: str) -> list[str]:
-    apart = _PTB_QUOTE.sub(r"\1 `` ", joined).replace('"', " '' ").replace("`` ``", "``")
-    apart = re.sub(r"(?<!`)`(?!`)", " ` ", apart)
-    apart = re.sub(r"([;:!?%$#]|,(?!\d)|(?<!\d),)", r" \1 ", apart.replace("/", "\\/"))
-    apart = apart.replace("(", " -LRB- ").replace(")", " -RRB- ")
-    return [part for word in _split_words(apart) for part in _split_contraction(word)]
-
-
-def _split_contraction(word: str) -> list[str]:
-    found = _PTB_WORD.fullmatch(word)
-    return [word] if found is None else [found[1], found[2]]
-
-
+# the dot or dots at the end of a word, unless the word has its own
+_LAST_DOTS = (rf"(?<![^ ])(?!(?:{_WITH_DOT})(?![^ ]))([^ ]*[^. ])(\.\.\.|\.)(?![^ ])", r"\1 \2")
+_PTB_ENDING = r"(?i:n't|'(?:s|re|ve|ll|d|m)?)"
+_CONTRACTIONS = (rf"(?<=[\w.>])({_PTB_ENDING})(?![^ ])", r" \1")
 _CLOSING = frozenset((*")],.;:!?%", "..."))
 _OPENING = frozenset("([$£¥€₱#")
-_APOSTROPHE_WORD = re.compile(r"'\w+")
+_BETWEEN = frozenset(("@-@", "@,@", "@.@", "/"))
 
 WIKITEXT = Detokenizer(
     name="wikitext",
     margin=" ",
-    split=_split_wikitext,
-    ending=_APOSTROPHE_WORD,
-    left=_CLOSING | {"°", "′", "″"},
-    right=_OPENING,
-    both=frozenset(("@-@", "@,@", "@.@", "/")),
+    apart=(
+        _MARKS,
+        (r"(?<=[\d>])([.,])(?=[\d<])", r" @\1@ "),
+        (r"(?<=[\w>])-(?=[\w<])", " @-@ "),
+        (r"(?<=.)/(?=.)", " / "),
+        (r"(?<=\d)([–⁄])(?=\d)", r" \1 "),
+        (r"(?<=.)([°′″])", r" \1 "),
+        *_APOSTROPHES,
+        _LAST_DOTS,
+    ),
+    ending=r"'\w+",
+    left=_CLOSING | _BETWEEN | {"°", "′", "″"},
+    right=_OPENING | _BETWEEN,
     between_digits=frozenset((":", "–", "⁄")),
     quotes=frozenset("\"'"),
     rewritten=(("@-@", "-"), ("@,@", ","), ("@.@", ".")),
 )
 PTB = Detokenizer(
-    name="ptb", margin=" ", split=_split_ptb, ending=_PTB_ENDING, right=frozenset("$#"), rewritten=(("\\/", "/"),)
+    name="ptb",
+    margin=" ",
+    apart=((r"^([$#])(?=.)", r"\1 "), ("/", r"\\/"), _CONTRACTIONS),
+    ending=_PTB_ENDING,
+    right=frozenset("$#"),
+    rewritten=(("\\/", "/"),),
 )
 TREEBANK = Detokenizer(
     name="treebank",
     margin="",
-    split=_split_treebank,
+    apart=(
+        (r'(^|[(`])"', r"\1 `` "),
+        ('"', " '' "),
+        ("`` ``", "``"),
+        (r"(?<!`)`(?!`)", " ` "),
+        ("/", r"\\/"),
+        (r"([;:!?%$#]|,(?!\d)|(?<!\d),)", r" \1 "),
+        (r"\(", " -LRB- "),
+        (r"\)", " -RRB- "),
+        _LAST_DOTS,
+        _CONTRACTIONS,
+    ),
     ending=_PTB_ENDING,
     left=_CLOSING | {"''", "-RRB-"},
     right=_OPENING | {"``", "`", "-LRB-"},
@@ -203,8 +177,8 @@ TREEBANK = Detokenizer(
 NEWS = Detokenizer(
     name="news",
     margin="",
-    split=_split_news,
-    ending=_APOSTROPHE_WORD,
+    apart=(_MARKS, *_APOSTROPHES, _LAST_DOTS),
+    ending=r"'\w+",
     left=_CLOSING,
     right=_OPENING,
     between_digits=frozenset(":"),
