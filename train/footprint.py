@@ -93,13 +93,18 @@ def _memory_of_rank(
     mask = size * settings.context * has_mask  # for all layers together, where flex attention isn't used
     of_all = (INPUTS if is_alone else n_blocks) * kept + ids * is_first + norm * is_last + mask
     stored = min(in_flight(chunks, shape.pp, rank), n_microbatches)
+    output_layer = _output_layer(config, settings, n_tokens, shape.tp) if is_last else 0
+    gradients = FLOAT32 * (mine + two_blocks if is_shared else whole)
+    if is_alone:  # rows that are sent and, of another dtype, sums; the loss has gone before a block is computed again
+        gradients = size * (ends + two_blocks) + (FLOAT32 * (ends + of_block) if size < FLOAT32 else 0)
+        output_layer = max(0, output_layer - math.ceil(n_tokens * beside))
     return Memory(
         parameters=0 if offloads else FLOAT32 * mine,
-        gradients=FLOAT32 * (ends + 3 * of_block if is_alone else mine + two_blocks if is_shared else whole),
+        gradients=gradients,
         optimizer=0 if offloads else FLOAT32 * moments,
         cast_parameters=0 if not is_shared and shape.fsdp == 1 and size == FLOAT32 else casts,
         activations=math.ceil(n_tokens * (stored * of_all + beside)) + received // shape.tp,
-        output_layer=_output_layer(config, settings, n_tokens, shape.tp) if is_last else 0,
+        output_layer=output_layer,
     )
 
 

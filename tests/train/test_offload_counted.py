@@ -46,6 +46,7 @@ def counted(
         engine = OffloadedEngine(model, settings, rules, META, torch.bfloat16, drawn(config, 0))
         optimizer = engine.make_optimizer(settings)
         set_learning_rate(optimizer, 1e-3)
+        assert device.take().waits == []
         for _ in range(n_steps):
             loss = engine.forward_backward(tokens, len(tokens))
             norm = engine.gradient_norm()
@@ -58,12 +59,7 @@ def counted(
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"masks": True},
-        {"pads": True},
-        {"optimizer": "muon", "n_steps": 1},
-    ],
+    [{}, {"masks": True}, {"pads": True}, {"optimizer": "muon", "n_steps": 1}],
     ids=["clipped", "masks", "padded", "muon"],
 )
 def test_a_step_asks_the_device_for_nothing(changes: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +56,14 @@ class HostLayers:
     def views(self, row: Tensor) -> dict[str, Tensor]:
         """Return views of a row as the parameters of one layer, by name."""
         return {name: row[place].view(shape) for name, shape, place in self._places}
+
+    def on_device(self, module: nn.Module, link: Link) -> Tensor:
+        """Return an empty row on the device, of which views become the parameters of a module like the others."""
+        row = link.empty((self.n_elements,), self.copies.dtype)
+        for name, view in self.views(row).items():
+            place, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(place), leaf, nn.Parameter(view))
+        return row
 
     def refresh(self, layer: int) -> None:
         if self.copies is not self.parameters:
@@ -107,8 +115,9 @@ class Link:
 
 @dataclass(slots=True)
 class _Parameters:
-    """A row for one layer: which one it has, when that has arrived, and when computing with it has ended."""
+    """The row of `module`: which layer it has, when that has arrived, and when computing with it has ended."""
 
+    module: nn.Module
     values: Tensor
     arrived: Event
     free: Event
@@ -116,17 +125,19 @@ class _Parameters:
 
 
 class MovingWindow:
-    """The parameters of two layers on the device. A layer is loaded after `updated` has returned for it.
+    """The parameters of two layers on the device, in `modules`. A layer is loaded after `updated` has returned for it.
 
     Layer i always takes row i % 2: a step goes up through the layers and down again, so the last two are still there when
     it turns back, and the row that a load fills is the one that was used longer ago.
     """
 
-    def __init__(self, layers: HostLayers, link: Link, updated: Callable[[int], None]) -> None:
+    def __init__(
+        self, modules: Iterable[nn.Module], layers: HostLayers, link: Link, updated: Callable[[int], None]
+    ) -> None:
         self._layers, self._link, self._updated = layers, link, updated
         # a tensor each: for autograd, a copy into one row would change the other
-        rows = [link.empty((layers.n_elements,), layers.copies.dtype) for _ in range(2)]
-        self._rows = [_Parameters(row, link.now(), link.now()) for row in rows]
+        rows = [(module, layers.on_device(module, link)) for module in modules]
+        self._rows = [_Parameters(*row, link.now(), link.now()) for row in rows]
 
     def begin(self) -> None:
         """Drop loaded layers, which the host may have changed, and load the first one."""
@@ -143,12 +154,12 @@ class MovingWindow:
             row.layer = layer
 
     @contextlib.contextmanager
-    def parameters(self, layer: int) -> Iterator[dict[str, Tensor]]:
-        """Return a layer's parameters by name, for the computing that is queued in this context."""
+    def module(self, layer: int) -> Iterator[nn.Module]:
+        """Return the module with a layer's parameters, for the computing that is queued in this context."""
         row = self._rows[layer % 2]
         assert row.layer == layer
         row.arrived.wait()
-        yield self._layers.views(row.values.detach())
+        yield row.module
         row.free = self._link.now()
 
 

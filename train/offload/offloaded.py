@@ -6,7 +6,7 @@
 
 Each layer is computed for all microbatches of a group while it is loaded, so a step moves it twice, however many
 microbatches it has. Nothing of a layer remains on the device: in the backward pass it is computed again from its inputs
-(Chen et al. 2016), with one module as the template of all layers (MegaTrain, arXiv 2604.05091). So memory on the device
+(Chen et al. 2016), with two modules as the templates of all layers (MegaTrain, arXiv 2604.05091). So memory on the device
 doesn't depend on the number of layers. The optimizer steps on the host, layer by layer, while the device computes.
 
 The host queues a layer's computing before it asks for the next layer, whose update it may have to wait for. The load
@@ -20,19 +20,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from webtext.train.data.windows import WindowRules
-from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
 from webtext.train.offload.host import Event, GradientRows, HostLayers, Link, MovingWindow, OnGradients
-from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:
+    from webtext.train.model.attention import Mask
 
 NAMES = ("token_embedding", "position_embedding", "final_norm")  # before the first layer and after the last
 ENDS = -1
@@ -49,16 +49,19 @@ class OffloadedModel:
 
     def __init__(self, model: GPT2, link: Link, dtype: torch.dtype, rules: WindowRules) -> None:
         self.model, self.dtype, self.rules, self._link = model, dtype, rules, link
-        ends = nn.ModuleDict({name: getattr(model, name) for name in NAMES})  # on the device during the complete step
+        with torch.device("meta"):
+            self._template = template = GPT2(dataclasses.replace(model.config, n_layer=2))
+        template.is_compiled = model.is_compiled  # the loss; layers run as they are
+        template.through_blocks = self._through_layers  # type: ignore[method-assign, assignment]
         self.layers = HostLayers(list(model.blocks), dtype, link)
+        self._window = MovingWindow(template.blocks, self.layers, link, self.wait)
+        ends, on_device = (nn.ModuleDict({name: getattr(one, name) for name in NAMES}) for one in (model, template))
         self.ends = HostLayers([ends], dtype, link)
-        self._ends = Ends(model.config)
-        self._ends.is_compiled = model.is_compiled  # the loss; layers run as they are
-        self._template = self._ends.blocks[0]
+        self._ends_row = self.ends.on_device(on_device, link)
+        self._ends_parameters = list(on_device.parameters())
         self._gradients = GradientRows(self.layers, link, dtype, n_rows=2)
         self._ends_gradients = GradientRows(self.ends, link, dtype, n_rows=1)
         self._updates: dict[int, Future[None]] = {}
-        self._window = MovingWindow(self.layers, link, self.wait)
         self._inputs = torch.empty(0)
 
     def forward_backward(self, batches: Sequence[Tensor]) -> Tensor:
@@ -76,14 +79,16 @@ class OffloadedModel:
         self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
     ) -> Tensor:
         """Like `GPT2.log_likelihood`, layer by layer for the complete batch."""
-        ends = self._begin()
-        x_btc = functional_call(self._ends, ends, (self._ends.embed, tokens_bt[:, :-1]))
+        self._begin()
+        return self._template.log_likelihood(tokens_bt, documents_bt, last=last)
+
+    def _through_layers(self, x_btc: Tensor, _: None, mask_b1tt: Mask | None) -> Tensor:
+        """Return the output of the last layer, [b, t, c]: `GPT2.through_blocks` of the model on the host."""
         for layer in range(self.layers.n_layers):
-            with self._window.parameters(layer) as parameters:
-                x_btc = self._layer(parameters, x_btc, documents_bt)
+            with self._window.module(layer) as block:
+                x_btc = block(x_btc, None, mask_b1tt)
             self._window.ask_for(layer + 1)
-        targets_bt = tokens_bt[:, 1:] if last is None else tokens_bt[:, -last:]
-        return -cast(Tensor, functional_call(self._ends, ends, (self._ends.token_losses, x_btc, targets_bt)))
+        return x_btc
 
     def update(self, step: Callable[[int], None]) -> None:
         """Start `step(-1)` for the ends and `step(i)` for each layer i on the host; a layer's next load waits."""
@@ -105,34 +110,32 @@ class OffloadedModel:
         shape = (self.layers.n_layers, self.group, *inputs_bt[0].shape, self.model.config.n_embd)
         if self._inputs.shape != shape:
             self._inputs = self._link.host_zeros(shape, self.dtype)
-        parameters = {name: view.requires_grad_() for name, view in self._begin().items()}
-        sums = self._ends_gradients.begin()
-        x = self._forward(parameters, inputs_bt)
+        self._begin()
+        template, parameters, sums = self._template, self._ends_parameters, self._ends_gradients.begin()
+        x = self._forward(inputs_bt)
         losses = []
         for i, tokens_bt in enumerate(batches):
             x_btc, counted_bt = x[i].requires_grad_(), self.rules.counted(inputs_bt[i])
-            arguments = (self._ends.training_loss, x_btc, tokens_bt[:, 1:], counted_bt)
-            loss = functional_call(self._ends, parameters, arguments) / n_all
+            loss = template.mean_loss(template.final_norm(x_btc), tokens_bt[:, 1:], counted_bt) / n_all
             losses.append(loss.detach())
             x[i] = _add_gradients(loss, None, x_btc, parameters, sums)
         how: dict[str, Any] = {"adds": adds, "then": self.on_gradients if ends else None}
         self._backward(x, inputs_bt, how)
         for i, tokens_bt in enumerate(inputs_bt):
-            x_btc = functional_call(self._ends, parameters, (self._ends.embed, tokens_bt))
-            _add_gradients(x_btc, x[i], None, parameters, sums)
+            _add_gradients(template.embed(tokens_bt), x[i], None, parameters, sums)
         self._ends_gradients.send(ENDS, **how)
         return losses
 
-    def _forward(self, ends: dict[str, Tensor], inputs_bt: Sequence[Tensor]) -> list[Tensor]:
+    @torch.no_grad()
+    def _forward(self, inputs_bt: Sequence[Tensor]) -> list[Tensor]:
         """Compute from tokens through all layers, storing each layer's inputs on the host."""
         leaving: deque[tuple[Event, Tensor]] = deque()
-        with torch.no_grad():
-            x = [functional_call(self._ends, ends, (self._ends.embed, tokens_bt)) for tokens_bt in inputs_bt]
+        x = [self._template.embed(tokens_bt) for tokens_bt in inputs_bt]
         for layer in range(self.layers.n_layers):
-            with self._window.parameters(layer) as parameters, torch.no_grad():
+            with self._window.module(layer) as block:
                 for i, x_btc in enumerate(x):
                     leaving.append((self._link.store(self._inputs[layer, i], x_btc), x_btc))
-                    x[i] = self._layer(parameters, x_btc, self.rules.documents(inputs_bt[i]))
+                    x[i] = self._layer(block, x_btc, inputs_bt[i])
                     if len(leaving) > len(x):
                         leaving[0][0].wait()
                         leaving.popleft()  # after the wait, because its memory is used again
@@ -146,29 +149,27 @@ class OffloadedModel:
         coming = self._load_inputs(self.layers.n_layers - 1, slopes)
         for layer in reversed(range(self.layers.n_layers)):
             inputs, coming = coming, self._load_inputs(layer - 1, slopes)
-            with self._window.parameters(layer) as views:
-                parameters = {name: view.requires_grad_() for name, view in views.items()}
+            with self._window.module(layer) as block:
                 sums = self._gradients.begin()
                 for i, (event, x_btc) in enumerate(inputs):
                     event.wait()
-                    y_btc = self._layer(parameters, x_btc.requires_grad_(), self.rules.documents(inputs_bt[i]))
-                    slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
+                    y_btc = self._layer(block, x_btc.requires_grad_(), inputs_bt[i])
+                    slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, block.parameters(), sums)
             self._window.ask_for(layer - 1)
             self._gradients.send(layer, **how)
 
-    def _layer(self, parameters: dict[str, Tensor], x_btc: Tensor, documents_bt: Tensor | None) -> Tensor:
-        """Return the output of the layer with these parameters, [b, t, c]."""
+    def _layer(self, block: nn.Module, x_btc: Tensor, tokens_bt: Tensor) -> Tensor:
+        """Return the output of a layer for the input tokens, [b, t, c]."""
+        documents_bt = self.rules.documents(tokens_bt)
         mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
-        return cast(Tensor, functional_call(self._template, parameters, (x_btc, None, mask_b1tt)))
+        return cast(Tensor, block(x_btc, None, mask_b1tt))
 
-    def _begin(self) -> dict[str, Tensor]:
-        """Load the ends and the first layer; return the ends' parameters."""
+    def _begin(self) -> None:
+        """Load the ends and the first layer."""
         self.wait(ENDS)
-        row = self._link.empty((self.ends.n_elements,), self.dtype)
-        arrived = self._link.load(row, self.ends.copies[ENDS], self._link.now())
+        arrived = self._link.load(self._ends_row, self.ends.copies[ENDS], self._link.now())
         self._window.begin()
         arrived.wait()
-        return self.ends.views(row)
 
     def _load_inputs(self, layer: int, like: Sequence[Tensor]) -> list[tuple[Event, Tensor]]:
         """Start loading a layer's inputs from the host."""
@@ -179,33 +180,12 @@ class OffloadedModel:
 
 
 def _add_gradients(
-    output: Tensor, slope: Tensor | None, x_btc: Tensor | None, leaves: dict[str, Tensor], sums: dict[str, Tensor]
+    output: Tensor, slope: Tensor | None, x_btc: Tensor | None, leaves: Iterable[Tensor], sums: dict[str, Tensor]
 ) -> Tensor:
     """Add the gradients of `leaves` to `sums`, which has the same order; return the gradient of `x_btc`."""
-    wanted = [*leaves.values()] + ([] if x_btc is None else [x_btc])
+    wanted = [*leaves] + ([] if x_btc is None else [x_btc])
     slopes = torch.autograd.grad(output, wanted, slope, allow_unused=True)
     for total, gradient in zip(sums.values(), slopes, strict=x_btc is None):
         if gradient is not None:
             total.add_(gradient)
     return slopes[-1]
-
-
-class Ends(GPT2):
-    """A model without its layers and without memory, for `functional_call` with the parameters of the modules NAMES."""
-
-    def __init__(self, config: GPT2Config) -> None:
-        with torch.device("meta"):
-            super().__init__(dataclasses.replace(config, n_layer=1))
-
-    def forward(self, compute: Callable[..., Tensor], *arguments: Tensor | None) -> Tensor:  # type: ignore[override]
-        return compute(*arguments)
-
-    def training_loss(self, x_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
-        """Return the mean loss of the last layer's output, a scalar."""
-        return self.mean_loss(self.final_norm(x_btc), targets_bt, counted_bt)
-
-    def token_losses(self, x_btc: Tensor, targets_bt: Tensor) -> Tensor:
-        """Return the loss of each of the last targets, [b, n] like `targets_bt`."""
-        hidden_nc = self.final_norm(x_btc)[:, -targets_bt.shape[1] :].flatten(0, 1)
-        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size)
-        return losses_n.view(targets_bt.shape)
