@@ -85,7 +85,7 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
     web = folder / "web"
     if not (web / NAMES).is_file():
         run.console.say("making a small web from the documentation of Python and of installed libraries")
-        command = [sys.executable, "-W", "ignore", "-m", "webtext.app.demo.pages", str(web), *modules]
+        command = [sys.executable, "-P", "-W", "ignore", "-m", "webtext.app.demo.pages", str(web), *modules]
         with no_space_is_an_error(str(web)):
             web.mkdir(parents=True, exist_ok=True)
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -207,14 +207,14 @@ def _free_port(port: int) -> int | None:
                 probe.bind((host, port))
             except OSError:
                 return None
-            port = int(probe.getsockname()[1])
+            _, port = probe.getsockname()
     return port
 
 
 @contextlib.contextmanager
 def web_running(folder: Path, port: int) -> Iterator[None]:
     """Run the web in a separate process, which is killed at the end of the block."""
-    command = [sys.executable, "-m", "webtext.app.demo.web", str(folder), str(port)]
+    command = [sys.executable, "-P", "-m", "webtext.app.demo.web", str(folder), str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

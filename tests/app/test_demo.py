@@ -52,8 +52,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOSTS[0], 0))
+    with socket.create_server((HOSTS[0], 0)) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -213,9 +212,7 @@ def test_the_endless_page_is_bounded_and_survives_a_reader_that_disconnects(
 
 
 def test_a_port_that_is_taken_is_a_short_error(pages: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:
-        taken.bind((HOSTS[3], 0))
-        taken.listen()
+    with socket.create_server((HOSTS[3], 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MachineError, match=f"could not listen on .* port {port}"), web_running(pages, port):
             pass
@@ -326,14 +323,17 @@ def test_an_unexpected_outcome_is_printed_with_the_expected_one(plan: Plan) -> N
     assert "  | It says" in lines
 
 
-def test_a_demo_s_folder_may_have_any_letters(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_s_folder_may_have_any_letters_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own `html.py` in the working directory isn't imported as the standard library's."""
+    (folder := tmp_path / 'a "🦓"').mkdir()
+    (folder / "html.py").write_text("raise SystemExit(5)")
+    monkeypatch.chdir(folder)
     monkeypatch.delattr(demo, "web_running")
-    folder = tmp_path / 'a "🦓"'
-    folder.mkdir()
-    (folder / "web").symlink_to(pages)
-    with pytest.raises(NameError, match="web_running"):  # by then the configuration is written and read
-        demo.run_demo(str(folder), Run.quiet())
+    with pytest.raises(NameError, match="web_running"):  # by then the pages are made and the configuration is read
+        demo.run_demo(str(folder), Run.quiet(), modules=["argparse", "logging", "unittest.mock"])
     assert tomllib.loads((folder / "build.toml").read_text())["build"]["out"] == f"{folder}/build"
+    with web_running(folder / "web", demo._port(folder)):
+        pass
 
 
 def test_two_demos_have_the_same_addresses_unless_the_port_is_taken(
