@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from webtext.base.config import changed, recipe_settings
 from webtext.base.console import counted
@@ -32,10 +33,11 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
-from webtext.shards.writing.pack import need_eot_id
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import checkpoint_of, model_of
 from webtext.train.data.sources import Source, open_sources, source_uses
+from webtext.train.data.windows import Windows
+from webtext.train.distributed import join_world
 from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
 from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded, with_tokens
@@ -62,7 +64,7 @@ class Corpus:
 
     name: str
     source: Source
-    tokenizer: str
+    tokenizer: Tokenizer
 
     @property
     def slug(self) -> str:
@@ -93,15 +95,14 @@ def compare_corpora(
     fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
     shared = with_tokens(settings, min(asked, fits))  # so that the smallest corpus is not repeated
     frozen = frozen_validation(corpora, validation)
-    measure = partial(measure_trial, validation=Folder(out).location(VALIDATION), tokenizer=corpora[0].tokenizer)
     rows: list[dict[str, Any]] = []
-    trials: list[Trial] = []
+    trials: list[Trials] = []
     for i, corpus in enumerate(corpora):
         name, train, passes = corpus.name, corpus.source.train, corpus.passes(shared)
         n_before = sum(each.source.train.hash == train.hash for each in corpora[:i])
         seed, place = settings.seed + n_before * n_seeds, Path(out) / "runs" / corpus.slug
         kept = changed(shared, keep_checkpoints=1, seed=seed)
-        trials += seeded(name, [corpus.source.name], kept, n_seeds, place, measure=measure)
+        trials.append(seeded(name, [corpus.source.name], kept, n_seeds, place))
         row = {"corpus": name, "documents": train.n_documents, "passes": passes}
         rows.append(row | {"seeds": list(range(seed, seed + n_seeds))})
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
@@ -109,14 +110,13 @@ def compare_corpora(
     about = described(frozen)
     run.console.say(f"compare: {counted(shared.steps, 'step')} each; validation set: {about}")
     facts = {"tokens": shared.total_tokens, "settings": recipe_settings(shared), "validation": about}
-
-    def judge(trained: Trials) -> Result:
-        measures = [Folder(trial.folder).read_object(MEASURES)["bits"] for trial in trained]
-        n_bytes = np.array([len(text.encode()) for text in frozen.values()], np.float64)
-        return compared(rows, np.array(measures).reshape(len(corpora), n_seeds, -1), n_bytes, facts)
-
-    plan, files = {"validation": about}, {VALIDATION: validation_bytes(frozen)}
-    return run_experiment("compare", out, trials, plan, run, judge, files=files)
+    texts = list(frozen.values())
+    n_bytes = np.array([len(text.encode()) for text in texts], np.float64)
+    return run_experiment(
+        "compare", out, trials, {"validation": about}, run, lambda bits: compared(rows, np.array(bits), n_bytes, facts),
+        measure=partial(bits_of, texts=texts, tokenizer=corpora[0].tokenizer, run=run),
+        files={VALIDATION: validation_bytes(frozen)},
+    )  # fmt: skip
 
 
 def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list[Corpus]:
@@ -127,7 +127,7 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
     """
     if len(arguments) < 2:
         raise ConfigError("fewer than two corpora are named", "webtext train compare build-a build-b …")
-    corpora = [open_corpus(arguments[0], tokenizer)]
+    corpora = [open_corpus(arguments[0], None if tokenizer is None else Tokenizer.load(tokenizer))]
     corpora += [open_corpus(argument, corpora[0].tokenizer) for argument in arguments[1:]]
     for i, corpus in enumerate(corpora):
         if any(corpus.slug == other.slug for other in corpora[:i]):
@@ -135,7 +135,7 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
     return corpora
 
 
-def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
+def open_corpus(argument: str, tokenizer: Tokenizer | None) -> Corpus:
     """Open one corpus. InputError if there is none, if it has no training tokens, or if another tokenizer packed it."""
     name, equals, path = argument.partition("=")
     if not equals or Folder(argument).exists("."):
@@ -144,14 +144,15 @@ def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
     if not is_set and not Folder(path).exists("tokens/manifest.json"):
         raise InputError(f"'{path}' is neither a build nor a token set", "expected a manifest.json or tokens/ in it")
     build = Folder(path.rstrip("/").rpartition("/")[0] or "." if is_set else path)
-    if tokenizer is None and not build.exists("tokenizer/tokenizer.json"):
-        raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
+    if tokenizer is None:
+        if not build.exists("tokenizer/tokenizer.json"):
+            raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
+        tokenizer = Tokenizer.load(build.location("tokenizer/tokenizer.json"))
     (source,) = open_sources(path if is_set else Folder(path).location("tokens"))
-    corpus = Corpus(name.rstrip("/"), source, tokenizer or build.location("tokenizer/tokenizer.json"))
-    source.train.check_tokenizer(Tokenizer.load(corpus.tokenizer))
+    source.train.check_tokenizer(tokenizer)
     if not source.train.n_tokens:
         raise InputError(f"'{source.name}' has no training tokens", "build the corpus, and pack it")
-    return corpus
+    return Corpus(name.rstrip("/"), source, tokenizer)
 
 
 def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:
@@ -198,45 +199,43 @@ def read_validation(path: str) -> dict[str, str]:
     return dict(sorted(documents))
 
 
-def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
-    """Write the trial's loss in bits on each document into its measures.json, unless these are of its last checkpoint."""
+def bits_of(trial: Trial, *, texts: Sequence[str], tokenizer: Tokenizer, run: Run) -> list[float]:
+    """Return the trial's loss in bits on each text: that in its measures.json, if it is of its last checkpoint."""
     found = checkpoint_of(trial.folder)
     assert found is not None
     files = found.state["files"]
     with contextlib.suppress(InputError):  # a damaged one is made again
-        if Folder(trial.folder).read_object(MEASURES).get("files") == files:
-            return
-    import torch
-
-    from webtext.train.data.windows import Windows
-    from webtext.train.distributed import join_world
-
-    tok, texts = Tokenizer.load(tokenizer), list(read_validation(validation).values())
-    stream, documents = document_stream(texts, tok, need_eot_id(tok, tokenizer))
+        made = Folder(trial.folder).read_object(MEASURES)
+        if made.get("files") == files:
+            return list(made["bits"])
+    stream, documents = document_stream(texts, tokenizer)
     model = model_of(found, trial.folder)
+    windows = Windows([stream], context=model.config.context, stride=None)
     nats: list[Any] = []
-    with join_world(trial.settings.device) as world:
+    with join_world(trial.settings.device) as world, run.console.progress(len(windows), "eval", "windows") as progress:
         model = model.to(world.device)
-        for tokens_bt, n_scored in Windows([stream], context=model.config.context, stride=None).batches(BATCH_SIZE):
+        for tokens_bt, n_scored in windows.batches(BATCH_SIZE):
             tokens = torch.from_numpy(tokens_bt).to(world.device)
             likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
             nats += [-row_t[-n:] for row_t, n in zip(likelihood_bt, n_scored, strict=True)]
-    bits = np.bincount(documents, np.concatenate(nats) / math.log(2), len(texts)).tolist()
+            progress.advance(len(n_scored))
+    bits: list[float] = np.bincount(documents, np.concatenate(nats) / math.log(2), len(texts)).tolist()
     Folder(trial.folder).write_object(MEASURES, {"files": files, "bits": bits})
+    return bits
 
 
-def document_stream(texts: Sequence[str], tokenizer: Any, eot_id: int) -> tuple[Any, Any]:
+def document_stream(texts: Sequence[str], tokenizer: Any) -> tuple[Any, Any]:
     """Return the tokens of all texts, each after an end-of-text, and the text's number for each token but the first.
 
     An end-of-text belongs to the document that it ends.
     """
-    rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for text in texts]
+    rows = [np.insert(tokenizer.encode_numpy(text), 0, tokenizer.eot_id) for text in texts]
     return np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1]
 
 
 def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
     held = [ids_of(corpus.source.validation) for corpus in corpora]
-    shared, tokenizer = set.intersection(*held), Tokenizer.load(corpora[0].tokenizer)
+    shared = set.intersection(*held)
     if not shared:
         counts = ", ".join(f"'{corpus.name}' {len(mine):,}" for corpus, mine in zip(corpora, held, strict=True))
         raise InputError(
@@ -248,7 +247,7 @@ def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
     texts: dict[str, str] = {}
     n_bytes = 0
     for identifier in sorted(tokens):
-        text = tokenizer.decode_bytes(tokens[identifier]).decode(errors="replace")
+        text = corpora[0].tokenizer.decode_bytes(tokens[identifier]).decode(errors="replace")
         n_bytes += len(text.encode())
         if texts and n_bytes > MAX_BYTES:
             break

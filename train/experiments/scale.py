@@ -29,7 +29,6 @@ from webtext.train.experiments.significance import ALPHA
 from webtext.train.experiments.trials import (
     LOSS,
     Result,
-    Trial,
     Trials,
     held_out_sources,
     run_experiment,
@@ -78,7 +77,7 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
         raise ConfigError(f"{len(budgets)} budgets of tokens determine no law", "e.g. --tokens 1e6,2e6,4e6")
     n_seeds = scale.seeds or 1
     rows: list[dict[str, Any]] = []
-    trials: list[Trial] = []
+    trials: list[Trials] = []
     for size, n in itertools.product(sizes, budgets):
         ours = with_tokens(replace(size, warmup_steps=0), n)
         ours = replace(ours, warmup_steps=min(ours.steps - 1, math.ceil(ours.steps * WARMUP_RATIO)))
@@ -86,18 +85,15 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
         name, passes = f"{config.n_layer}x{config.n_embd}", source_uses(sources, ours)[0].passes
         rows.append({"size": name, "parameters": config.n_parameters, "tokens": n_tokens, "passes": passes})
         place = Path(out) / f"runs/{name}-tokens-{n_tokens}"
-        trials += seeded(f"{name}, {n_tokens:,} tokens", [tokens], ours, n_seeds, place)
+        trials.append(seeded(f"{name}, {n_tokens:,} tokens", [tokens], ours, n_seeds, place))
         run.console.say(
             f"scale: {name}: {config.n_parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
             f"{passes:.2f} passes{'; repeated text teaches less' if passes > 1 else ''}"
         )
-
-    def judge(trained: Trials) -> Result:
-        losses = (trial.loss() for trial in trained)
-        return scaled([row | {"losses": list(itertools.islice(losses, n_seeds))} for row in rows])
-
-    plan = {"eval_windows": settings.monitor.eval_windows}
-    return run_experiment("scale", out, trials, plan, run, judge)
+    return run_experiment(
+        "scale", out, trials, {"eval_windows": settings.monitor.eval_windows}, run,
+        lambda losses: scaled([row | {"losses": of} for row, of in zip(rows, losses, strict=True)]),
+    )  # fmt: skip
 
 
 def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:

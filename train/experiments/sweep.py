@@ -10,7 +10,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from webtext.base.console import counted
 from webtext.base.errors import ConfigError, RunFailed, did_you_mean
 from webtext.base.run import Run
 from webtext.train.experiments.significance import ALPHA, differences
-from webtext.train.experiments.trials import LOSS, Result, Trial, Trials, held_out_sources, run_experiment, seeded
+from webtext.train.experiments.trials import LOSS, Result, held_out_sources, run_experiment, seeded
 from webtext.train.settings import ExperimentSettings, TrainSettings
 
 NOT_SWEPT = {
@@ -35,20 +35,6 @@ Losses = Sequence[float | None]
 """Losses of a candidate's seeds, in order; None for a run that failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One point of the grid: the swept settings' values, in the grid's order, and all settings with them applied."""
-
-    values: Mapping[str, Any]
-    settings: TrainSettings
-
-    @property
-    def name(self) -> str:
-        """The values as a command line takes them, also a folder's name: `learning_rate=0.001,optimizer=muon`."""
-        texts = {name: value if isinstance(value, str) else str(value).lower() for name, value in self.values.items()}
-        return ",".join(f"{name}={text}" for name, text in texts.items())
-
-
 def run_sweep(
     tokens: Sequence[str], over: Sequence[str], out: str, settings: TrainSettings, sweep: ExperimentSettings, run: Run
 ) -> Result:
@@ -57,47 +43,45 @@ def run_sweep(
     Finished runs are reused, and a larger grid or more seeds add to them. InputError for tokens without a validation
     split; ConfigError or InputError for the folder of another sweep; RunFailed if no candidate has a loss.
     """
-    candidates, n_seeds = make_grid(over, settings), sweep.seeds or 1
+    grid, n_seeds = make_grid(over), sweep.seeds or 1
+    rows = [
+        seeded(name, tokens, changed(settings, **values), n_seeds, Path(out, "trials", name))
+        for name, values in grid.items()
+    ]
     held_out_sources(tokens)
-    trials: list[Trial] = []
-    for each in candidates:
-        trials += seeded(each.name, tokens, each.settings, n_seeds, Path(out, "trials", each.name))
-
-    def judge(trained: Trials) -> Result:
-        losses = (trial.loss() if trial in trained else None for trial in trials)
-        return swept(candidates, {each.name: list(itertools.islice(losses, n_seeds)) for each in candidates}, out)
-
-    run.console.say(f"sweep: {len(candidates)} candidates x {counted(n_seeds, 'seed')}, {settings.steps:,} steps each")
+    run.console.say(f"sweep: {len(grid)} candidates x {counted(n_seeds, 'seed')}, {settings.steps:,} steps each")
     plan = {"eval_windows": settings.monitor.eval_windows}
-    return run_experiment("sweep", out, trials, plan, run, judge, may_fail=True)
+    return run_experiment("sweep", out, rows, plan, run, partial(swept, grid, out), may_fail=True)
 
 
-def swept(candidates: Sequence[Candidate], losses: Mapping[str, Losses], out: str) -> Result:
+def swept(grid: Mapping[str, Mapping[str, Any]], out: str, losses: Sequence[Losses]) -> Result:
     """Return the result of a sweep; of equal losses the earlier candidate's is better. RunFailed if there is none."""
-    means = {name: mean_loss(of) for name, of in losses.items()}
-    order = sorted(candidates, key=lambda each: means[each.name])
-    ran = {each.name: losses[each.name] for each in order if means[each.name] < math.inf}
+    rows: list[dict[str, Any]] = [
+        {"candidate": name, "values": values, "losses": of, "loss": mean_loss(of)}
+        for (name, values), of in zip(grid.items(), losses, strict=True)
+    ]
+    rows.sort(key=lambda row: row["loss"])
+    ran = [row for row in rows if row["loss"] < math.inf]
     if not ran:
         raise RunFailed("no candidate has a held-out loss: all runs failed", f"their logs: {out}/trials/*/*/log.txt")
-    rows: list[dict[str, Any]] = []
-    for each in order:
-        loss = means[each.name] if each.name in ran else "failed"
-        rows.append({"candidate": each.name, "values": each.values, "losses": losses[each.name], "loss": loss})
-    best, n_seeds = rows[0], len(rows[0]["losses"])
+    for row in rows[len(ran) :]:
+        row["loss"] = "failed"
+    best, n_seeds = ran[0], len(ran[0]["losses"])
     notes = [
         f"Best: {best['candidate']}, {best['loss']:.4f}; its models: '{out}/trials/{best['candidate']}'.",
-        order_note(dict(itertools.islice(ran.items(), 2))),
+        order_note({row["candidate"]: row["losses"] for row in ran[:2]}),
     ]
     facts = {"seeds": n_seeds, "winner": {"values": best["values"], "loss": best["loss"]}}
     title = f"{LOSS}, mean of {counted(n_seeds, 'seed')}"
     return Result(title=title, notes=notes, columns=("candidate", "loss"), rows=rows, facts=facts)
 
 
-def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
+def make_grid(over: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return all combinations of `NAME=VALUE,VALUE,...`, the last setting changing fastest.
 
-    Values are parsed and checked like those of a config file. ConfigError for a bad value, for a setting that makes
-    losses incomparable, and for fewer than two candidates.
+    A candidate's name has its values as a command line takes them, and is also a folder's name:
+    `learning_rate=0.001,optimizer=muon`. ConfigError for a value of another type, for a setting that makes losses
+    incomparable, and for fewer than two candidates.
     """
     known = options(TrainSettings)
     columns: dict[str, list[Any]] = {}
@@ -115,7 +99,12 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
     points = [dict(zip(columns, values, strict=True)) for values in itertools.product(*columns.values())]
     if len(points) < 2:
         raise ConfigError("a sweep needs two candidates or more", "e.g. --over learning_rate=1e-3,2e-3,4e-3")
-    return [Candidate(point, changed(settings, **point)) for point in points]
+    return {
+        ",".join(
+            f"{name}={value if isinstance(value, str) else str(value).lower()}" for name, value in point.items()
+        ): point
+        for point in points
+    }
 
 
 def mean_loss(losses: Losses) -> float:

@@ -11,6 +11,7 @@ SIGTERM to themselves: so a run saves and ends in any case.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import pickle
@@ -44,23 +45,17 @@ PLAN, LOG = "plan.json", "log.txt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run: the token sets that it mixes, its model folder, and its name in messages.
-
-    `measure`, which must be picklable, is called with the trial in its process, also if it was finished before.
-    """
+    """One run: the token sets that it mixes, its model folder, and its name in messages."""
 
     name: str
     tokens: tuple[str, ...]
     settings: TrainSettings
     folder: str
-    measure: Callable[[Trial], None] | None = None
 
     def train(self) -> None:
         run = Run.quiet()
         run.console.mode = "human"  # for the log
         train_model(self.tokens, self.folder, self.settings, run)
-        if self.measure is not None:
-            self.measure(self)
 
     def loss(self) -> float:
         """Return the held-out loss at the last step in nats per token; InputError if none was measured."""
@@ -76,13 +71,12 @@ class Trial:
 Trials = Sequence[Trial]
 
 
-def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, n: int, folder: Path, **more: Any) -> list[Trial]:
+def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, n: int, folder: Path) -> list[Trial]:
     """Return a complete run for each of n seeds, from the settings' own on."""
-    whole, seeds = changed(settings, stop_at_step=None), range(settings.seed, settings.seed + n)
-    run = Trial(name=name, tokens=tuple(tokens), settings=whole, folder=str(folder), **more)
+    runs = [changed(settings, stop_at_step=None, seed=settings.seed + i) for i in range(n)]
     return [
-        replace(run, name=f"{name}, seed {seed}", settings=replace(whole, seed=seed), folder=f"{folder}/seed-{seed}")
-        for seed in seeds
+        Trial(name=f"{name}, seed {of.seed}", tokens=tuple(tokens), settings=of, folder=f"{folder}/seed-{of.seed}")
+        for of in runs
     ]
 
 
@@ -111,14 +105,16 @@ def held_out_sources(tokens: str | Sequence[str]) -> list[Source]:
 
 
 def run_experiment(
-    verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, judge: Callable[[Trials], Result], *,
+    verb: str, out: str, rows: Sequence[Trials], plan: Mapping[str, Any], run: Run,
+    judge: Callable[[list[list[Any]]], Result], *, measure: Callable[[Trial], Any] = Trial.loss,
     files: Mapping[str, bytes] | None = None, may_fail: bool = False,
 ) -> Result:  # fmt: skip
-    """Make the trials in the locked folder `out`, and write the result of `judge` for the trials that didn't fail.
+    """Make the trials of all rows in the locked folder `out`, measure them, and write the result of `judge`.
 
-    The result is VERB.json and its page VERB.html; `files` are written there before the trials. `plan` must be equal for
-    all trials of the folder, beyond what their checkpoints record. ConfigError if it isn't, for two trials of one folder,
-    and under torchrun, whose processes would each start all the trials.
+    `judge` gets each row's measures, None for a trial that failed. The result is VERB.json and its page VERB.html;
+    `files` are written there before the trials. `plan` must be equal for all trials of the folder, beyond what their
+    checkpoints record. ConfigError if it isn't, for two trials of one folder, and under torchrun, whose processes would
+    each start all the trials.
     """
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
@@ -128,6 +124,7 @@ def run_experiment(
         if theirs.get(name) != value:
             was = f"'{out}' was made with {name} {theirs.get(name)}, but here it is {value}"
             raise ConfigError(was, "choose another --out, or remove the folder to start again")
+    trials = list(itertools.chain.from_iterable(rows))
     for i, trial in enumerate(trials):
         if any(trial.folder == other.folder for other in trials[:i]):
             raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
@@ -139,7 +136,8 @@ def run_experiment(
         folder.write_object(PLAN, plan)
         for name, content in (files or {}).items():
             folder.write_bytes(name, content)
-        found = judge(run_trials(trials, verb, run, may_fail=may_fail))
+        ended = run_trials(trials, verb, run, may_fail=may_fail)
+        found = judge([[measure(trial) if trial in ended else None for trial in row] for row in rows])
         folder.write_object(f"{verb}.json", found.to_json())
         folder.write_bytes(f"{verb}.html", sections_page(found.title, found.sections()).encode())
     return found
@@ -176,7 +174,7 @@ def run_trials(trials: Trials, label: str, run: Run, *, may_fail: bool = False) 
     or Ctrl-C raises Interrupted when all processes have ended. The same call resumes.
     """
     # `finished_result` rejects the folder of another run, before anything starts
-    waiting = [t for t in trials if finished_result(t.tokens, t.folder, t.settings) is None or t.measure]
+    waiting = [trial for trial in trials if finished_result(trial.tokens, trial.folder, trial.settings) is None]
     slots = slots_for(trials)  # of all, so a resumed run gets the same threads as before
     running: list[Child] = []
     failed: list[Trial] = []

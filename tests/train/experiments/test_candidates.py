@@ -7,26 +7,25 @@ import math
 import pytest
 
 from webtext.base.errors import ConfigError
-from webtext.train.experiments.sweep import Losses, make_grid, mean_loss, order_note, swept
-from webtext.train.settings import TrainSettings
-
-SETTINGS = TrainSettings()
+from webtext.base.run import Run
+from webtext.train.experiments.sweep import Losses, make_grid, mean_loss, order_note, run_sweep, swept
+from webtext.train.settings import ExperimentSettings, TrainSettings
 
 
 def test_all_combinations_are_made_in_order_each_with_its_settings() -> None:
-    grid = make_grid(["learning_rate=1e-3,2", "optimizer=adamw,muon"], SETTINGS)
-    assert [candidate.name for candidate in grid] == [
+    grid = make_grid(["learning_rate=1e-3,2", "optimizer=adamw,muon"])
+    assert list(grid) == [
         "learning_rate=0.001,optimizer=adamw",
         "learning_rate=0.001,optimizer=muon",
         "learning_rate=2.0,optimizer=adamw",
         "learning_rate=2.0,optimizer=muon",
     ]
-    assert grid[3].settings == TrainSettings.of(learning_rate=2.0, optimizer="muon")
+    assert grid["learning_rate=2.0,optimizer=muon"] == {"learning_rate": 2.0, "optimizer": "muon"}
 
 
 def test_values_are_those_of_a_config_file() -> None:
-    grid = make_grid(["max-grad-norm=none,0.5"], SETTINGS)
-    assert [each.settings.optimizer.max_grad_norm for each in grid] == [None, 0.5]
+    grid = make_grid(["max-grad-norm=none,0.5"])
+    assert grid == {"max_grad_norm=none": {"max_grad_norm": None}, "max_grad_norm=0.5": {"max_grad_norm": 0.5}}
 
 
 @pytest.mark.parametrize(
@@ -54,13 +53,13 @@ def test_values_are_those_of_a_config_file() -> None:
 )
 def test_a_setting_that_cannot_be_swept_is_rejected(over: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_grid(over, SETTINGS)
+        run_sweep(["tokens"], over, "out", TrainSettings(), ExperimentSettings(), Run.quiet())
 
 
 def test_the_best_has_the_lowest_mean_a_missing_loss_has_lost_and_of_equals_the_earlier_wins() -> None:
-    grid = make_grid(["learning_rate=1,2,3,4,5"], SETTINGS)
+    grid = make_grid(["learning_rate=1,2,3,4,5"])
     table: list[Losses] = [[1.0, None], [3.0, 3.0], [2.0, 4.0], [math.nan, 1.0], [2.0, 3.0]]
-    found = swept(grid, {each.name: of for each, of in zip(grid, table, strict=True)}, "out")
+    found = swept(grid, "out", table)
     assert [row["candidate"][14:] for row in found.rows] == ["5.0", "2.0", "3.0", "1.0", "4.0"]
     assert [row["loss"] for row in found.rows] == [2.5, 3.0, 3.0, "failed", "failed"]
     assert found.facts["winner"] == {"values": {"learning_rate": 5.0}, "loss": 2.5}

@@ -45,22 +45,18 @@ def losses(found: Result) -> dict[str, list[float | None]]:
     return {row["candidate"]: row["losses"] for row in found.rows}
 
 
-def winner(settings: TrainSettings, found: Result) -> TrainSettings:
-    return changed(settings, **found.facts["winner"]["values"])
-
-
 def test_all_run_to_the_end_and_the_winner_is_the_run_that_it_would_be_alone(
     tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     found = sweep_of(tokens, tmp_path / "sweep", settings)
-    names = [candidate.name for candidate in make_grid([RATES], settings)]
+    names = list(make_grid([RATES]))
     assert steps(made) == [(f"{name}, seed 0", 4) for name in names]
     assert names[0] == found.rows[-1]["candidate"] == "learning_rate=0.0001", "a rate that learns nothing"
     told = json.loads((tmp_path / "sweep/sweep.json").read_text())
     assert told["winner"] == found.facts["winner"]
     assert told["rows"][0]["values"] == told["winner"]["values"]
     assert "One seed" in "".join(told["notes"])
-    alone = train(tokens, tmp_path / "alone", winner(settings, found))
+    alone = train(tokens, tmp_path / "alone", changed(settings, **found.facts["winner"]["values"]))
     assert alone.validation_loss == told["winner"]["loss"]
     assert f"its models: '{tmp_path}/sweep/trials/{found.rows[0]['candidate']}'" in "".join(told["notes"])
 
