@@ -101,6 +101,7 @@ class WordTokenizer:
 
     vocab_size, eot_id, hash = 61, 60, "a" * 64
     special_tokens = {"<|endoftext|>": 60}
+    token_sizes = np.full(61, 3)
 
     def encode(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]

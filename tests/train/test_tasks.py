@@ -24,9 +24,8 @@ from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config
 from webtext.train.distributed import World
 from webtext.train.evaluate import harness
-from webtext.train.evaluate.cloze import Judge
 from webtext.train.evaluate.harness import TASK_FILES, HarnessModel, evaluate_tasks
-from webtext.train.evaluate.measured import Measured
+from webtext.train.evaluate.measured import Judge, Measured
 from webtext.train.evaluate.published import LARGEST, TASKS, task_text
 from webtext.train.evaluate.tasks.functions import first_sentences
 from webtext.train.model.sample import sample_texts

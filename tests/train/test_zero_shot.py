@@ -20,8 +20,8 @@ from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config, load_model
 from webtext.train.distributed import World
-from webtext.train.evaluate.cloze import Cloze, Judge, read_cbt, score_clozes
-from webtext.train.evaluate.measured import load_measured
+from webtext.train.evaluate.cloze import Cloze, read_cbt, score_clozes
+from webtext.train.evaluate.measured import Judge, load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.published import FILTERED, SIZES, TABLE_3, UNFILTERED, task_text
 from webtext.train.evaluate.zero_shot import evaluate_task

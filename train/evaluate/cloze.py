@@ -24,12 +24,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from webtext.base.errors import InputError
-from webtext.base.run import Run
-from webtext.train.distributed import World
 from webtext.train.evaluate.detokenize import TREEBANK
+from webtext.train.evaluate.measured import Judge
 from webtext.train.evaluate.texts import decoded
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.settings import EvalSettings
 
 BLANK = "XXXXX"
 N_SENTENCES = 21
@@ -49,18 +47,6 @@ class Choice:
 
     clozes: tuple[Cloze, ...]
     answer: int
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """A model on its device, with everything that a measurement needs."""
-
-    model: GPT2
-    tokenizer: Any
-    settings: EvalSettings
-    world: World
-    run: Run
-    stop_words: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,8 @@ from tqdm import tqdm
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
-from webtext.train.distributed import join_world
-from webtext.train.evaluate.cloze import Cloze, Judge, score_clozes
-from webtext.train.evaluate.measured import Measured
+from webtext.train.evaluate.cloze import Cloze, score_clozes
+from webtext.train.evaluate.measured import Judge, Measured
 from webtext.train.evaluate.published import published
 from webtext.train.model.sample import growth
 from webtext.train.settings import EvalSettings, SampleSettings
@@ -92,15 +91,13 @@ def evaluate_tasks(
     logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it remarks on every task's settings
     lm_eval.api.task.tqdm = partial(tqdm, disable=True)  # as for the data sets' bars: a console may be quiet
     datasets.disable_progress_bars()
-    tokenizer = measured.text_tokenizer()
+    measured.text_tokenizer()  # raises if there is none
     manager = TaskManager(include_path=str(TASK_FILES), include_defaults=False)
     tasks = {name: _load(manager, name, data) for name in names}
     answers = []
-    with join_world() as world:
-        measured.check_same_checkpoint(world)
-        network = measured.on(world.device, settings.dtype)
+    with measured.judge(settings, run) as judge:
         for name, task in tasks.items():
-            model = HarnessModel(Judge(network, tokenizer, settings, world, run))
+            model = HarnessModel(judge)
             found = evaluate(lm=model, task_dict={"tasks": {name: task}}, limit=settings.windows, bootstrap_iters=0)
             answers.append(_answer(measured, name, data, task, model, found))
     return answers

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_of, model_of
 from webtext.train.checkpoint.model_copy import local_model
-from webtext.train.distributed import World
+from webtext.train.distributed import World, join_world
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.huggingface import own_tokenizer
 from webtext.train.model.precision import compute_dtype
+from webtext.train.settings import EvalSettings
 
 OF_THE_MACHINE = ("seconds", "mfu_ratio", "memory_bytes")  # not in a card: two runs of one recipe have the same one
 CARD = """---
@@ -35,6 +38,18 @@ Trained and exported by webtext. Hashes are SHA-256; losses are in nats per toke
 {facts}
 ```
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A model on its device, with everything that a measurement needs."""
+
+    model: GPT2
+    tokenizer: Any
+    settings: EvalSettings
+    world: World
+    run: Run
+    stop_words: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +88,8 @@ class Measured:
 
     def protocol(self, model: GPT2) -> dict[str, Any]:
         """Return the facts that each result of `model`, which is on its device, depends on."""
-        tokenizer = self.text_tokenizer()
         facts = {"step": self.facts.get("step"), "context": model.config.context, "dtype": dtype_name(model)}
-        return facts | {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
+        return facts | {"vocab_size": self.tokenizer.vocab_size, "tokenizer_hash": self.tokenizer.hash}
 
     def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
         """Raise InputError for tokens of another tokenizer or vocabulary; only a model's own tokenizer may have fewer ids."""
@@ -86,15 +100,22 @@ class Measured:
         if self.hash not in (None, tokenizer_hash):
             raise InputError(f"'{self.path}' was trained with another tokenizer than the one of '{data}'", remedy)
 
-    def check_same_checkpoint(self, world: World) -> None:
-        """Raise MachineError in all processes if one found another checkpoint in the folder than process 0."""
-        found = world.gather((self.facts.get("step"), self.facts.get("files")))
-        for rank, each in enumerate(found):
-            if each != found[0]:
-                raise MachineError(
-                    f"rank {rank} reads step {each[0]} of '{self.path}', and rank 0 step {found[0][0]}",
-                    "name one checkpoint folder, or rerun when all hosts see the newest one",
-                )
+    @contextlib.contextmanager
+    def judge(self, settings: EvalSettings, run: Run, stop_words: Sequence[str] = ()) -> Iterator[Judge]:
+        """Put the model on the device of each process of the run.
+
+        Raises MachineError in all of them if one found another checkpoint in the folder than process 0.
+        """
+        with join_world() as world:
+            found = world.gather((self.facts.get("step"), self.facts.get("files")))
+            for rank, each in enumerate(found):
+                if each != found[0]:
+                    raise MachineError(
+                        f"rank {rank} reads step {each[0]} of '{self.path}', and rank 0 step {found[0][0]}",
+                        "name one checkpoint folder, or rerun when all hosts see the newest one",
+                    )
+            model = self.on(world.device, settings.dtype)
+            yield Judge(model, self.tokenizer, settings, world, run, stop_words)
 
 
 def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object] = warnings.warn) -> Measured:

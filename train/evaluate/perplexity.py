@@ -6,7 +6,6 @@ import contextlib
 import math
 from typing import Any
 
-import numpy as np
 import torch
 
 from webtext.base.config import recipe_settings
@@ -15,10 +14,9 @@ from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder, strict_json
 from webtext.shards import TokenShards
-from webtext.train.checkpoint.checkpoint import checkpoint_of
 from webtext.train.data.windows import LARGEST_LOSS, WindowRules, Windows, total_loss
-from webtext.train.distributed import join_world
-from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
+from webtext.train.evaluate.measured import Measured, dtype_name, load_measured
+from webtext.train.model.sample import sample_texts
 from webtext.train.settings import EvalSettings, SampleSettings
 
 CODE_VERSION = 4
@@ -43,17 +41,13 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     rules = WindowRules(masks=facts.get("documents") == "masked", eot_id=held_out.eot_id)
     if rules.masks:
         answer["documents"] = "masked"  # measured as it was trained; an exported folder does not record it
-    with join_world() as world:
-        measured.check_same_checkpoint(world)
-        network = measured.on(world.device, settings.dtype)
-        with run.console.progress(len(windows), "eval", "windows") as progress:
-            loss, n_tokens = total_loss(network, windows, settings.batch_size, world, progress, rules)
-    answer |= {"dtype": dtype_name(network), "tokens": n_tokens}
+    with measured.judge(settings, run) as judge, run.console.progress(len(windows), "eval", "windows") as progress:
+        loss, n_tokens = total_loss(judge.model, windows, settings.batch_size, judge.world, progress, rules)
+    answer |= {"dtype": dtype_name(judge.model), "tokens": n_tokens}
     answer["perplexity"] = math.exp(min(loss / n_tokens, LARGEST_LOSS))
     if tokenizer is not None:
-        special = set(tokenizer.special_tokens.values())  # which have no bytes of text
-        ids = range(tokenizer.vocab_size)
-        sizes = np.array([0 if i in special else len(tokenizer.decode_bytes([i])) for i in ids], np.int64)
+        sizes = tokenizer.token_sizes.copy()
+        sizes[list(tokenizer.special_tokens.values())] = 0  # which have no bytes of text
         if n_bytes := sum(int(sizes[tokens[-n:]].sum()) for tokens, n in map(windows.window, range(len(windows)))):
             answer |= {"bytes": n_bytes, "bits_per_byte": loss / math.log(2) / n_bytes}
     return answer
@@ -66,17 +60,13 @@ def evaluate_run(
 
     Skipped if evaluation.json was made from this checkpoint, these tokens and these settings.
     """
-    from webtext.train.model.sample import sample_texts
-
-    folder = Folder(model_dir)
-    facts = run_facts(checkpoint_of(model_dir, lambda _: None))  # `load_measured` warns
-    parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
+    folder, measured = Folder(model_dir), load_measured(model_dir, tokenizer, run.console.warn)
+    parts = [CODE_VERSION, measured.facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
     with contextlib.suppress(InputError):  # if there is none, or a damaged one, it is made
         done = folder.read_object("evaluation.json")
         if done.get("key") == key and Folder(export).exists("config.json"):
             return done
-    measured = load_measured(model_dir, tokenizer, run.console.warn)
     answer = evaluate_model(measured, tokens, settings, run)
     model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
     answer |= {"sample": sample_texts(model, tok, [""], sampling)[0], "key": key}

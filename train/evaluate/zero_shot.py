@@ -16,10 +16,9 @@ import torch
 from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.train.data.windows import LARGEST_LOSS, Windows, spread, total_loss
-from webtext.train.distributed import join_world
-from webtext.train.evaluate.cloze import Choice, Cloze, Judge, read_cbt, read_lambada, score_clozes
+from webtext.train.evaluate.cloze import Choice, Cloze, read_cbt, read_lambada, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
-from webtext.train.evaluate.measured import Measured
+from webtext.train.evaluate.measured import Judge, Measured
 from webtext.train.evaluate.published import FILTERED, UNFILTERED, published
 from webtext.train.evaluate.texts import RunningText, decoded, read_file, read_running_text
 from webtext.train.settings import EvalSettings
@@ -36,7 +35,8 @@ def evaluate_task(
     by, or of examples. "contexts_cut" counts the items whose context didn't fit. `stop_words` is a file of words that end
     no passage of LAMBADA: the accuracy is then measured with that filter too.
     """
-    tokenizer, data = measured.text_tokenizer(), read_file(path)
+    measured.text_tokenizer()  # raises if there is none
+    data = read_file(path)
     judged: Any
     items: Any
     if task == "lambada":
@@ -49,11 +49,9 @@ def evaluate_task(
     words = () if stop_words is None else decoded(read_file(stop_words), stop_words).split()
     if stop_words is not None:
         answer["stop_words"] = {"file": stop_words, "words": len(words)}
-    with join_world() as world:
-        measured.check_same_checkpoint(world)
-        model = measured.on(world.device, settings.dtype)
-        answer |= judged(Judge(model, tokenizer, settings, world, run, words), items)
-    return answer | measured.protocol(model) | published(task)
+    with measured.judge(settings, run, words) as judge:
+        answer |= judged(judge, items)
+    return answer | measured.protocol(judge.model) | published(task)
 
 
 def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
