@@ -17,10 +17,11 @@ import torch
 from arguments import positional
 from torch import Tensor, distributed
 
+from webtext.base.config import changed
 from webtext.train import GPT2
 from webtext.train.data.windows import WindowRules
 from webtext.train.engine import Engine
-from webtext.train.mesh import MeshShape
+from webtext.train.model.initialization import drawn
 from webtext.train.parallel.parallelize import ParallelModel
 from webtext.train.run.memory import keep_freed_memory
 from webtext.train.settings import TrainSettings
@@ -78,10 +79,9 @@ class Trainer:
         elif mesh == DDP:
             self.engine = Replicas(GPT2(config))
         else:
-            shape = MeshShape.parse(mesh)
             with torch.device("meta"):
-                model = GPT2(config)
-            self.engine = ParallelModel(model, shape, CPU, dtype=DTYPE, rules=WindowRules(), schedule="1f1b")
+                model, settings = GPT2(config), changed(SETTINGS, mesh=mesh)
+            self.engine = ParallelModel(model, settings, WindowRules(), CPU, DTYPE, drawn(config, 0))
         parameters = list(self.engine.parameters.values())
         self.optimizer = torch.optim.AdamW(parameters, lr=RATE, fused=True)
 

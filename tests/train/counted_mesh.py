@@ -79,7 +79,7 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
     shape = MeshShape.parse(mesh)
     n = max(2, shape.pp)
     sizes = {"n_layer": 12, "n_head": 16, "n_embd": 1024, "batch_size": MICROBATCH * n * shape.n_data}
-    settings = TrainSettings.of(**{**sizes, "microbatch_size": MICROBATCH, **changes})
+    settings = TrainSettings.of(**{**sizes, "microbatch_size": MICROBATCH, "mesh": mesh, **changes})
     with META:
         model = GPT2(settings.config(50257))
         microbatches = [torch.empty(MICROBATCH, settings.context + 1, dtype=torch.long) for _ in range(n)]
@@ -98,9 +98,8 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
         model.activation_checkpointing = settings.machine.activation_checkpointing
         compile_model(model)
         rules, home = WindowRules.of(settings, 50256), torch.device("cpu") if settings.machine.offload else META
-        how = {"schedule": settings.machine.pipeline_schedule, "offloads": settings.machine.offload}
-        how["values"] = lambda _, size: torch.empty(size, device=home)
-        engine = ParallelModel(model, shape, META, dtype=torch.bfloat16, rules=rules, **how)
+        arguments = model, settings, rules, META, torch.bfloat16
+        engine = ParallelModel(*arguments, values=lambda _, size: torch.empty(size, device=home))
         optimizer = engine.make_optimizer(settings)
         for item in (lambda _: 1, Tensor.item):  # all stages know their shapes
             device.take()

@@ -19,7 +19,7 @@ from torch import Tensor
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.engine import Engine
-from webtext.train.mesh import MeshShape
+from webtext.train.model.initialization import drawn
 from webtext.train.optimizer.optimizer import update
 from webtext.train.parallel.parallelize import ParallelModel
 
@@ -94,11 +94,10 @@ def main() -> None:
         for run in runs:
             mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
-            shape = MeshShape.parse(mesh)
             with torch.device("meta"):
                 model = made_model(int(n_layer), dtype, *how[:1])
-            more = {"schedule": schedule, "offloads": "offloaded" in how}
-            engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], **more)
+            settings = TrainSettings.of(mesh=mesh, pipeline_schedule=schedule, offload="offloaded" in how)
+            engine = ParallelModel(model, settings, RULES[windows], CPU, dtype, drawn(model.config, 0))
             rows = train(engine, int(steps), *how[1:2])
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}
             (folder / f"{run}.{rank}.json").write_text(json.dumps(rows))

@@ -17,6 +17,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.train.mesh import MeshShape
+from webtext.train.model.initialization import drawn
 from webtext.train.parallel.parallelize import ParallelModel
 from webtext.train.settings import TrainSettings
 
@@ -59,8 +60,8 @@ def mesh(request: pytest.FixtureRequest) -> Iterator[MeshShape]:
 def engine_on(shape: MeshShape, windows: str = "plain", n_layer: int = N_LAYER) -> ParallelModel:
     with torch.device("meta"):
         model = parallel_child.made_model(n_layer, torch.bfloat16)
-    rules = parallel_child.RULES[windows]
-    return ParallelModel(model, shape, parallel_child.CPU, dtype=torch.bfloat16, rules=rules)
+    settings, values = TrainSettings.of(mesh=str(shape)), drawn(model.config, 0)
+    return ParallelModel(model, settings, parallel_child.RULES[windows], parallel_child.CPU, torch.bfloat16, values)
 
 
 def sent_in_a_step(engine: ParallelModel, n_microbatches: int) -> Counter[tuple[str, int]]:

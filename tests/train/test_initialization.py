@@ -133,8 +133,8 @@ def pieces_of_rank(mesh: str, schedule: str, rank: int) -> tuple[dict[str, np.nd
     shape = MeshShape.parse(mesh)
     distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=shape.size)
     with Allocations() as allocations:
-        how = {"schedule": schedule, "values": drawn(CONFIG, 7)}
-        engine = ParallelModel(on_meta(), shape, CPU, dtype=torch.float32, rules=WindowRules(), **how)  # type: ignore[arg-type]
+        settings = TrainSettings.of(mesh=mesh, pipeline_schedule=schedule)
+        engine = ParallelModel(on_meta(), settings, WindowRules(), CPU, torch.float32, drawn(CONFIG, 7))
     found: dict[str, np.ndarray[Any, Any]] = {}
     held = 0
     for stage in engine.stages.values():

@@ -28,41 +28,39 @@ from torch.optim import Optimizer
 from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.distributed import HANG_TIMEOUT
 from webtext.train.engine import Engine
-from webtext.train.mesh import LARGEST_GATHERED, MeshShape, blocks_of_stage, n_stages, stages_of_rank
+from webtext.train.mesh import LARGEST_GATHERED, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.initialization import TOKEN_EMBEDDING, Values, drawn
+from webtext.train.model.initialization import TOKEN_EMBEDDING, Values
 from webtext.train.model.precision import cast_parameters
 from webtext.train.parallel.stage import Pipeline, Stage
 from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
+from webtext.train.settings import TrainSettings
 
 
 class ParallelModel(Engine):
     """The Engine of one process of a mesh. Every process makes one, and all call the same methods.
 
     `model` is on the meta device. Memory is allocated only for this process's shards, and their initial values come from
-    one full parameter at a time. If it `offloads`, FSDP2 keeps the shards on the host, where they are updated.
+    one full parameter at a time. With `offload`, FSDP2 keeps the shards on the host, where they are updated.
     """
 
     def __init__(
         self,
         model: GPT2,
-        shape: MeshShape,
-        device: torch.device,
-        *,
-        dtype: torch.dtype,
+        settings: TrainSettings,
         rules: WindowRules,
-        schedule: str = "1f1b",
-        values: Values | None = None,
-        offloads: bool = False,
+        device: torch.device,
+        dtype: torch.dtype,
+        values: Values,
     ) -> None:
-        self.offloads, self._home = offloads, torch.device("cpu") if offloads else device
-        self.shape, self.device, self.dtype, self.rules, self.schedule = shape, device, dtype, rules, schedule
+        self.device, self.dtype, self.rules, self.machine = device, dtype, rules, settings.machine
+        self._home = torch.device("cpu") if self.machine.offload else device
+        self.shape = shape = self.machine.mesh_shape(distributed.get_world_size())
         self.mesh = mesh = shape.build(device.type)
         self.n_data = shape.n_data
         self.data_rank = mesh.get_local_rank("dp") * shape.fsdp + mesh.get_local_rank("fsdp")
         self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        values = values or drawn(model.config, 0)
-        n = n_stages(schedule, shape.pp)
+        n = n_stages(schedule := self.machine.pipeline_schedule, shape.pp)
         numbers = stages_of_rank(schedule, mesh.get_local_rank("pp"), shape.pp)
         self.stages = {i: Stage(model, blocks_of_stage(model.config.n_layer, n, i), dtype) for i in numbers}
         self._pieces: dict[str, Tensor] = {}  # DTensors where data ranks share
@@ -94,10 +92,10 @@ class ParallelModel(Engine):
         with an axis of replicas, even of one, it sums the shards of several passes in one operation per block.
         """
         n_bytes = sum(p.numel() for p in stage.parameters()) * self.dtype.itemsize
-        self._regathers = self.shape.pp == 1 and (n_bytes > LARGEST_GATHERED or self.offloads)
+        self._regathers = self.shape.pp == 1 and (n_bytes > LARGEST_GATHERED or self.machine.offload)
         policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=next(stage.parameters()).dtype)
         pins = self.device.type == "cuda"
-        where = CPUOffloadPolicy(pin_memory=pins) if self.offloads else OffloadPolicy()
+        where = CPUOffloadPolicy(pin_memory=pins) if self.machine.offload else OffloadPolicy()
         for module in (*stage.model.blocks.children(), stage):
             reshards = self._regathers and module is not stage  # with whose own parameters the backward pass begins
             sharded = fully_shard(
@@ -173,7 +171,8 @@ class ParallelModel(Engine):
         key = torch.is_grad_enabled(), len(tokens_bt)
         if key not in self._pipelines:
             inputs_bt = tokens_bt[: len(tokens_bt) // n, :-1]
-            self._pipelines[key] = Pipeline(self.stages, inputs_bt, self.schedule, n, self.mesh.get_group("pp"))
+            schedule, group = self.machine.pipeline_schedule, self.mesh.get_group("pp")
+            self._pipelines[key] = Pipeline(self.stages, inputs_bt, schedule, n, group)
         return self._pipelines[key].run(tokens_bt, self.rules)
 
     def _take_gradients(self) -> list[Tensor]:

@@ -53,29 +53,19 @@ def make_engine(
     model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype, values: Values
 ) -> Engine:
     """Return the engine for `model`, which gets its `values` there: this process trains all of it, or a part of it."""
-    machine = settings.machine
-    if world.size == 1:
-        if machine.offload:
-            from webtext.train.offload.engine import OffloadedEngine
+    if world.size > 1:
+        from webtext.train.parallel.parallelize import ParallelModel
 
-            return OffloadedEngine(model, settings, rules, world.device, dtype, values)
-        initialize(model.to_empty(device=world.device), values)
-        return Engine(model, rules, world.device, dtype)
-    from webtext.train.parallel.parallelize import ParallelModel
+        engine = ParallelModel(model, settings, rules, world.device, dtype, values)
+        for group in engine.mesh.get_all_groups():
+            group.set_timeout(HANG_TIMEOUT)  # torch's own: 10 minutes with NCCL, 30 with gloo
+        return engine
+    if settings.machine.offload:
+        from webtext.train.offload.engine import OffloadedEngine
 
-    engine = ParallelModel(
-        model,
-        machine.mesh_shape(world.size),
-        world.device,
-        dtype=dtype,
-        rules=rules,
-        schedule=machine.pipeline_schedule,
-        values=values,
-        offloads=machine.offload,
-    )
-    for group in engine.mesh.get_all_groups():
-        group.set_timeout(HANG_TIMEOUT)  # torch's own: 10 minutes with NCCL, 30 with gloo
-    return engine
+        return OffloadedEngine(model, settings, rules, world.device, dtype, values)
+    initialize(model.to_empty(device=world.device), values)
+    return Engine(model, rules, world.device, dtype)
 
 
 class Trainer:
