@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from webtext.base.errors import InputError
 from webtext.train.evaluate.detokenize import TREEBANK
@@ -108,35 +109,35 @@ def score_clozes(judge: Judge, clozes: Sequence[Cloze]) -> Scores:
     with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
         for numbers in (mine[start : start + size] for start in range(0, len(mine), size)):
             rows = [_tokens(clozes[number], tokenizer, model.config.context) for number in numbers]
-            scores[:6, numbers] = _scores(model, rows, tokenizer.eot_id, completions)
-            scores[6, numbers] = torch.tensor([float(tokens[0] != tokenizer.eot_id) for tokens, _ in rows]).double()
+            scores[:, numbers] = _scores(model, rows, tokenizer.eot_id, completions)
             progress.advance(len(numbers))
     losses, n_tokens, *facts_n = world.sum(scores.to(world.device)).cpu()
     return Scores(losses, n_tokens, *(each.bool() for each in facts_n))
 
 
 def _scores(
-    model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int, completions: dict[tuple[int, ...], list[int]]
+    model: GPT2, rows: Sequence[tuple[list[int], int]], eot_id: int, completions: dict[tuple[int, ...], list[int]]
 ) -> Tensor:
-    """Return the first six of `Scores`, [6, b], of rows: tokens, and how many of the last are the target.
+    """Return `Scores`, [7, b], of rows: tokens, and how many of the last are the target.
 
     Rows are padded on the right, which a causal model doesn't see at the scored positions.
     """
-    longest = max(len(tokens) for tokens, _ in rows)
-    padded = [[*tokens, *[filler] * (longest - len(tokens))] for tokens, _ in rows]
+    tokens_bt = pad_sequence([torch.tensor(tokens) for tokens, _ in rows], batch_first=True).to(model.device)
     places = [(i, at) for i, (tokens, n) in enumerate(rows) for at in range(len(tokens) - n, len(tokens))]
-    tokens_bt, (rows_n, at_n) = torch.tensor(padded, device=model.device), torch.tensor(places).T
+    rows_n, at_n = torch.tensor(places).T
     logits_nv, targets_n = model.logits(model.hidden(tokens_bt[:, :-1])[rows_n, at_n - 1]), tokens_bt[rows_n, at_n]
     loss_n = functional.cross_entropy(logits_nv.double(), targets_n, reduction="none")
     right_n = logits_nv.argmax(-1) == targets_n
     barred_n = (_barred(tokens[-n:], i, completions) for tokens, n in rows for i in range(n))
     for logits_v, barred in zip(logits_nv, barred_n, strict=True):
         logits_v[barred] = -torch.inf
-    judged_kn = torch.stack([loss_n, right_n, logits_nv.argmax(-1) == targets_n]).cpu().double()
-    n_b = torch.tensor([n for _, n in rows])
-    loss_b, right_b, filtered_b = torch.zeros(3, len(rows), dtype=torch.float64).index_add(1, rows_n, judged_kn)
-    _, last_b, last_filtered_b = judged_kn[:, n_b.cumsum(0) - 1]
-    return torch.stack([loss_b, n_b, right_b == n_b, last_b, filtered_b == n_b, last_filtered_b])
+    judged_3n = torch.stack([loss_n, right_n, logits_nv.argmax(-1) == targets_n]).cpu().double()
+    judged = zip(rows, torch.split(judged_3n, [n for _, n in rows], dim=1), strict=True)
+    scores = [
+        [loss_t.sum(), n, right_t.all(), right_t[-1], filtered_t.all(), filtered_t[-1], tokens[0] != eot_id]
+        for (tokens, n), (loss_t, right_t, filtered_t) in judged
+    ]
+    return torch.tensor(scores, dtype=torch.float64).T
 
 
 def _completions(words: Sequence[str], tokenizer: Any) -> dict[tuple[int, ...], list[int]]:
