@@ -226,8 +226,6 @@ class ParallelModel(Engine):
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
         # Each rank of a pipeline computes its stages of a batch while the others compute theirs of other batches.
         n, total = self.shape.pp, torch.zeros(2, dtype=torch.float64, device=self.device)
-        for stage in self.stages.values():
-            stage.eval()
         with torch.compiler.set_stance("force_eager"), self._casts():
             for tokens_bt, is_scored_bt in _batches(windows, batch_size * n, self.data_rank, self.n_data):
                 tokens_bt, is_scored_bt = (x.to(self.device, non_blocking=True) for x in (tokens_bt, is_scored_bt))
@@ -235,7 +233,6 @@ class ParallelModel(Engine):
                 if losses_bt is not None:
                     total += torch.stack([losses_bt.double().where(is_scored_bt, 0).sum(), is_scored_bt.sum()])
         for stage in self.stages.values():
-            stage.train()
             for module in stage.modules():
                 if isinstance(module, FSDPModule):
                     module.reshard()

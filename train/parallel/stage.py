@@ -42,7 +42,7 @@ class Stage(nn.Module):
     ) -> Tensor:
         """Return hidden states [b, t, c] from token ids [b, t] or the previous stage's; the last stage returns a loss.
 
-        In training the loss is that of `GPT2.loss`, [1]; otherwise the loss of each target, [b, t].
+        With gradients the loss is that of `GPT2.loss`, [1]; without, the loss of each target, [b, t].
         """
         model, group, targets_n = self.model, self.tensor_group, targets_bt.flatten()
         x_btc = model.embed(x) if self.is_first else x
@@ -52,7 +52,7 @@ class Stage(nn.Module):
             return x_btc
         hidden_btc = cast(Tensor, model.final_norm(x_btc))
         output = model.token_embedding.weight, targets_n, model.config.vocab_size
-        if not self.training:
+        if not torch.is_grad_enabled():
             if group is None:
                 return token_losses(hidden_btc.flatten(0, 1), *output).view_as(targets_bt)
             return vocab_parallel_losses(hidden_btc, *output, group).view_as(targets_bt)
@@ -69,9 +69,9 @@ class Stage(nn.Module):
         tp = 1 if self.tensor_group is None else self.tensor_group.size()
         with torch.device("meta"):
             hidden_bsc = torch.empty(b, t // tp, self.model.config.n_embd, dtype=self.dtype)
-            loss = torch.empty((1,) if self.training else (b, t), dtype=sum_dtype(hidden_bsc))
-        hidden_bsc.requires_grad_(self.training)
-        loss.requires_grad_(self.training)
+            loss = torch.empty((1,) if torch.is_grad_enabled() else (b, t), dtype=sum_dtype(hidden_bsc))
+        hidden_bsc.requires_grad_(torch.is_grad_enabled())
+        loss.requires_grad_(torch.is_grad_enabled())
         return tokens_bt.to("meta") if self.is_first else hidden_bsc, loss if self.is_last else hidden_bsc
 
 
@@ -88,12 +88,15 @@ def _part_of(model: GPT2, blocks: range) -> GPT2:
 
 
 class Pipeline:
-    """Runs `n` microbatches with the shape of `inputs_bt` through the stages of all ranks of `group`."""
+    """Runs `n` microbatches with the shape of `inputs_bt` through the stages of all ranks of `group`.
+
+    It trains if it is made where gradients are enabled.
+    """
 
     def __init__(self, stages: dict[int, Stage], inputs_bt: Tensor, schedule: str, n: int, group: ProcessGroup) -> None:
         total = n_stages(schedule, group.size())
         self.has_first, self.has_last = 0 in stages, total - 1 in stages
-        self.trains = all(stage.training for stage in stages.values())
+        self.trains = torch.is_grad_enabled()
         # without examples of the stages' shapes torch computes both passes to find them
         examples = {i: stage.example(inputs_bt) for i, stage in stages.items()}
         parts = [
