@@ -18,26 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_783,
+    "Python, lines": 43_778,
     "Python in base/, lines": 8156,
     "Python in crawl/, lines": 8977,
     "Python in clean/, lines": 7930,
     "Python in tokenizer/, lines": 4670,
     "Python in shards/, lines": 2424,
-    "Python in train/, lines": 8048,
+    "Python in train/, lines": 8043,
     "Python in app/, lines": 3578,
     "Python in base/, tokens": 53_176,
     "Python in crawl/, tokens": 59_288,
     "Python in clean/, tokens": 63_349,
     "Python in tokenizer/, tokens": 31_646,
     "Python in shards/, tokens": 16_766,
-    "Python in train/, tokens": 61_585,
+    "Python in train/, tokens": 61_515,
     "Python in app/, tokens": 27_506,
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_784,
-    "benches, lines": 5269,
+    "tests, lines": 62_782,
+    "benches, lines": 5268,
     "templates, scripts, TOML and JSON, lines": 2472,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

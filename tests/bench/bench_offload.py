@@ -19,7 +19,7 @@ from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import WindowRules
-from webtext.train.offload.engine import HostOptimizer
+from webtext.train.offload.engine import layer_optimizers
 from webtext.train.offload.host import Link
 from webtext.train.offload.offloaded import OffloadedModel
 from webtext.train.optimizer.optimizer import gradient_norm, make_optimizer, update
@@ -66,8 +66,7 @@ class Offloaded:
     def __init__(self, n_layer: int) -> None:
         self.model = OffloadedModel(made_model(n_layer), Link(CPU), torch.float32, WindowRules())
         self.model.group = MICROBATCHES
-        parameters = dict(self.model.model.named_parameters())
-        self.optimizer = HostOptimizer(parameters, SETTINGS)
+        self.optimizers = layer_optimizers(dict(self.model.model.named_parameters()), SETTINGS)
 
     def step(self, tokens: list[Tensor]) -> float:
         loss = self.model.forward_backward(tokens)
@@ -76,7 +75,7 @@ class Offloaded:
         return float(loss)
 
     def update(self, layer: int, norm: Tensor) -> None:
-        update(self.optimizer.of_layer[layer], norm, 1.0, torch.zeros(()))
+        update(self.optimizers[layer], norm, 1.0, torch.zeros(()))
         self.model.refresh(layer)
 
 

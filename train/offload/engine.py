@@ -66,8 +66,8 @@ class OffloadedEngine(Engine):
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         self.offloaded.on_gradients = self._on_gradients
-        self._optimizer = HostOptimizer(self.parameters, settings)
-        return self._optimizer
+        self._optimizers = layer_optimizers(self.parameters, settings)
+        return Together(*self._optimizers.values())
 
     def gradient_norm(self) -> Tensor:
         """Return the norm as `nn.utils.clip_grad_norm_` computes it, on the host, where the gradients are."""
@@ -76,7 +76,6 @@ class OffloadedEngine(Engine):
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
         """Update on the host, layer by layer, while the next step's first layers are computed."""
-        assert optimizer is self._optimizer
         reading = Reading(torch.stack([norm, fault]))  # which the thread waits for
         self.offloaded.update(lambda layer: self._step(layer, max_norm, *map(torch.tensor, reading.read())))
 
@@ -101,7 +100,7 @@ class OffloadedEngine(Engine):
                 self._norms[name] = torch.linalg.vector_norm(parameter.grad)
 
     def _step(self, layer: int, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        update(self._optimizer.of_layer[layer], norm, max_norm, fault)
+        update(self._optimizers[layer], norm, max_norm, fault)
         self.offloaded.refresh(layer)
 
 
@@ -124,12 +123,9 @@ def layer_of(name: str) -> int:
     return int(rest.partition(".")[0]) if kind == "blocks" else ENDS
 
 
-class HostOptimizer(Together):
-    """A run's optimizer that consists of one for each layer, `of_layer`."""
-
-    def __init__(self, parameters: Mapping[str, nn.Parameter], settings: TrainSettings) -> None:
-        of_layers: dict[int, dict[str, nn.Parameter]] = {}
-        for name, parameter in parameters.items():
-            of_layers.setdefault(layer_of(name), {})[name] = parameter
-        self.of_layer = {i: make_optimizer(own, settings) for i, own in of_layers.items()}
-        super().__init__(*(part for one in self.of_layer.values() for part in getattr(one, "parts", (one,))))
+def layer_optimizers(parameters: Mapping[str, nn.Parameter], settings: TrainSettings) -> dict[int, Optimizer]:
+    """Return a run's optimizer for each layer and for the `ENDS`, by its number."""
+    of_layers: dict[int, dict[str, nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        of_layers.setdefault(layer_of(name), {})[name] = parameter
+    return {layer: make_optimizer(own, settings) for layer, own in of_layers.items()}

@@ -30,7 +30,6 @@ class Together(torch.optim.Optimizer):
         self.parts = parts
         for part in parts:
             self.state.update(part.state)
-            part.state = self.state
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         assert closure is None
