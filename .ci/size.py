@@ -26,7 +26,7 @@ CEILINGS = {
     "Python in shards/, lines": 2424,
     "Python in train/, lines": 8043,
     "Python in app/, lines": 3578,
-    "Python in base/, tokens": 53_176,
+    "Python in base/, tokens": 53_164,
     "Python in crawl/, tokens": 59_288,
     "Python in clean/, tokens": 63_349,
     "Python in tokenizer/, tokens": 31_646,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 316,
     "settings": 137,
     "C++, lines": 9369,
-    "tests, lines": 62_782,
+    "tests, lines": 62_781,
     "benches, lines": 5268,
     "templates, scripts, TOML and JSON, lines": 2472,
 }

@@ -80,7 +80,7 @@ def _parameter(option: Option) -> click.Option:
     name, metadata = option.field.name, option.field.metadata
     type_, words = choices(option.type)
     flag = metadata.get("flag") or "--" + name.replace("_", "-")
-    help_ = str(metadata.get("help", ""))
+    help_ = metadata["help"]
     if (default := _shown(option.field.default)) and "[default: " not in help_:
         help_ += f"  [default: {default}]"
     if type_ is bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from webtext.base.console import Console, counted
+from webtext.base.console import Console
 from webtext.base.decompress import SUFFIXES as COMPRESSED
 from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
@@ -53,9 +53,8 @@ class Refused:
     cause: str
 
 
-def lost(cause: str) -> Refused:
-    """Return the only record of a file whose reading kills workers."""
-    return Refused(KILLED_WORKER, cause)
+lost = functools.partial(Refused, KILLED_WORKER)
+"""The only record of a file whose reading kills workers, with the cause."""
 
 
 class BrokenFile(InputError):
@@ -224,8 +223,7 @@ def files_of(
     whatever is ignored is printed. Raises InputError if no file is left, or if a file's name is not UTF-8.
     """
     check_encoding(encoding)
-    found = _found(name, what, suffixes, encoding, takes)
-    for file in found:
+    for file in (found := _found(name, what, suffixes, encoding, takes)):
         if file.location.encode(errors="replace").decode() != file.location:
             raise InputError(f"the file name {file.location!r} is not valid UTF-8", "rename the file")
     return found
@@ -237,8 +235,8 @@ def _found(
     folder, last = Folder.split(name)
     if folder.is_file(last):
         return [InputFile(folder, last, encoding)]
-    if any(character in last for character in "*?[") and not Folder(name).exists(""):
-        found = [InputFile(folder, each, encoding) for each in folder.names() if fnmatch.fnmatchcase(each, last)]
+    if not set(last).isdisjoint("*?[") and not Folder(name).exists(""):
+        found = [InputFile(folder, each, encoding) for each in fnmatch.filter(folder.names(), last)]
         if not found:
             raise InputError(f"no file matches '{name}'", "wildcards are allowed only after the last '/'")
         return found
@@ -247,16 +245,18 @@ def _found(
         raise InputError(f"'{name}' does not exist", "check the path")
     within = folder.names_within()
     sets = {each.partition("/_parts/")[0] + "/" for each in within if "/_parts/" in each}
+    if inside := sets & {f"{kind}/" for kind in what.split(" or ")}:
+        raise InputError(f"'{name}' is not a part set, but contains {', '.join(sorted(inside))}", "name a part set")
     found, ignored = [], Counter({"part set": len(sets)})
-    for file in (InputFile(folder, each, encoding) for each in within if not any(map(each.startswith, sets))):
+    for file in (InputFile(folder, each, encoding) for each in within if not each.startswith(tuple(sets))):
         is_hidden = "/." in f"/{file.name}"
         if not is_hidden and (takes(file) if takes else file.plain_name.endswith(tuple(suffixes))):
             found.append(file)
         else:
             kind = "image" if file.suffix in _IMAGES else file.suffix or "without suffix"
             ignored["hidden" if is_hidden else kind] += 1
-    named = {"image": "images", "part set": "part sets"}
-    said = ", ".join(counted(n, kind, named.get(kind, kind)) for kind, n in (+ignored).most_common())
+    nouns = ("image", "part set")  # the other kinds have no plural
+    said = ", ".join(f"{n:,} {kind}{'s' * (n > 1 and kind in nouns)}" for kind, n in (+ignored).most_common())
     if not found:
         known = f"; it contains {said}" if said else ""
         raise InputError(
