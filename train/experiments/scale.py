@@ -26,15 +26,7 @@ from webtext.base.html_pages.charts import Line, chart, dots
 from webtext.base.run import Run
 from webtext.train.data.sources import source_uses
 from webtext.train.experiments.significance import ALPHA
-from webtext.train.experiments.trials import (
-    LOSS,
-    Result,
-    Trials,
-    held_out_sources,
-    run_experiment,
-    seeded,
-    with_tokens,
-)
+from webtext.train.experiments.trials import LOSS, Result, Trials, held_out_sources, run_experiment, seeded, with_tokens
 from webtext.train.settings import ScaleSettings, TrainSettings
 
 HEAD_SIZE, WARMUP_RATIO = 32, 0.1
@@ -50,7 +42,7 @@ LARGEST_LOG = 700.0  # its exponential is still finite
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The fitted law: E, log A, alpha, log B, beta; its constants as published; errors of log L, in the order of the runs."""
+    """The fitted law: E, log A, alpha, log B, beta; and its constants as published."""
 
     parameters: Sequence[float]
     constants: Mapping[str, Sequence[float]]
@@ -58,7 +50,6 @@ class Law:
 
     For 6 N D operations the best N grows as their power beta / (alpha + beta) (Hoffmann et al. 2022, equation 4).
     """
-    residuals: Sequence[float]
 
     def at(self, n: float, d: float) -> float:
         """Return the loss of a model of `n` parameters after `d` tokens."""
@@ -98,7 +89,7 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
 
 def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:
     """Fit the law to all losses (nats per token) of the sizes and budgets; `parameters` has the shared embedding once."""
-    measured = ((row["parameters"], row["tokens"], loss) for row in runs for loss in row["losses"])
+    measured = [(row["parameters"], row["tokens"], loss) for row in runs for loss in row["losses"]]
     found = fit_law(*zip(*measured, strict=True))
     rows = []
     for row in runs:
@@ -109,7 +100,7 @@ def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:
     exponent = law.pop("compute_exponent")
     notes = [
         f"L = E + A / N^alpha + B / D^beta of all parameters N and tokens D (Hoffmann et al. 2022, approach 3), least "
-        f"squares of log L over {len(found.residuals)} runs, 95 % intervals of Student's t: "
+        f"squares of log L over {len(measured)} runs, 95 % intervals of Student's t: "
         f"{', '.join(f'{name} {value}' for name, value in law.items())}.",
         f"The compute-optimal size grows as operations to the power {exponent}.",
     ]
@@ -172,7 +163,7 @@ def fit_law(parameters: Sequence[float], tokens: Sequence[float], losses: Sequen
     constants["E"] = [max(0.0, each) for each in constants["E"]]
     for name in ("A", "B"):
         constants[name] = [math.exp(min(each, LARGEST_LOG)) for each in constants[name]]
-    return Law(law.tolist(), constants, best.fun.tolist())
+    return Law(law.tolist(), constants)
 
 
 def _log_loss(law: Any, logs: Any) -> Any:
