@@ -198,21 +198,15 @@ def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkey
     loading = type("T", (), {"load": lambda _: WordTokenizer()})
     monkeypatch.setattr("webtext.train.evaluate.measured.Tokenizer", loading)
     export = tmp_path / "export"
-    answer = evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet(), EvalSettings(), SampleSettings())
+    given = (model, tokens, "tokenizer.json", str(export), Run.quiet(), EvalSettings(), SampleSettings())
+    answer = evaluate_run(*given)
     written = json.loads((Path(model) / "evaluation.json").read_text())
     assert written == answer
     assert answer["sample"]
-    assert sorted(path.name for path in export.iterdir()) == [
-        "README.md",
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ]
+    names = ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
+    assert sorted(path.name for path in export.iterdir()) == names
     monkeypatch.setattr("webtext.train.evaluate.perplexity.evaluate_model", None)
-    assert (
-        evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet(), EvalSettings(), SampleSettings())
-        == answer
-    )
+    assert evaluate_run(*given) == answer
 
 
 Pack = Callable[[Tokenizer, str], str]

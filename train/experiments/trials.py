@@ -31,9 +31,10 @@ from webtext.base.html_pages.rendering import Section, sections_page
 from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.local_engine import available_cores
+from webtext.train.checkpoint.checkpoint import checkpoint_of
 from webtext.train.data.sources import Source, open_sources
 from webtext.train.distributed import Termination
-from webtext.train.metrics import METRICS, read_metrics, steps_made
+from webtext.train.metrics import steps_made
 from webtext.train.run.loop import finished_result, train_model
 from webtext.train.settings import TrainSettings
 
@@ -58,14 +59,11 @@ class Trial:
         train_model(self.tokens, self.folder, self.settings, run)
 
     def loss(self) -> float:
-        """Return the held-out loss at the last step in nats per token; InputError if none was measured."""
-        for row in read_metrics(Folder(self.folder), "rerun the command"):
-            if row.step == self.settings.last_step and row.validation_loss is not None:
-                return row.validation_loss
-        raise InputError(
-            f"'{self.folder}/{METRICS}' has no held-out loss of step {self.settings.last_step:,}",
-            "choose an eval_interval that divides it, token sets that hold documents out, and another folder",
-        )
+        """Return the held-out loss after the last step in nats per token; InputError if it isn't a number."""
+        found = checkpoint_of(self.folder, verify=False)
+        if found is None or not isinstance(loss := found.state["validation_loss"], float):
+            raise InputError(f"'{self.folder}' has no finite held-out loss", "train with other settings")
+        return loss
 
 
 Trials = Sequence[Trial]
