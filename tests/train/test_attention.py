@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from webtext.train import GPT2Config
-from webtext.train.model import attention
-from webtext.train.model.attention import causal_attention, document_blocks, preferred_kernels, uses_flex
+from webtext.train.model import attention as module
+from webtext.train.model.attention import attention, document_blocks, preferred_kernels, uses_flex
 
 BFLOAT16 = torch.bfloat16
 
@@ -44,9 +44,9 @@ def test_it_equals_torchs_attention_to_the_rounding_of_bfloat16(b: int, h: int, 
     x = vectors(b, h, t, d)
     expected = expected_of(x)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "MIN_BLOCK", size)
-        patch.setattr(attention, "MAX_BLOCK", size)
-        found = with_gradients(causal_attention(*x[:3]), x)
+        patch.setattr(module, "MIN_BLOCK", size)
+        patch.setattr(module, "MAX_BLOCK", size)
+        found = with_gradients(attention(*x[:3]), x)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == BFLOAT16
         assert (ours.float() - theirs).norm() <= 0.02 * theirs.norm() + 0.05
@@ -55,7 +55,7 @@ def test_it_equals_torchs_attention_to_the_rounding_of_bfloat16(b: int, h: int, 
 @pytest.mark.parametrize("t", [1, 127, 128, 129, 700])
 def test_contexts_around_whole_blocks_are_as_near_as_torchs_own_kernel(t: int) -> None:
     x = vectors(1, 2, t, 16)
-    for ours, theirs in zip(with_gradients(causal_attention(*x[:3]), x), expected_of(x), strict=True):
+    for ours, theirs in zip(with_gradients(attention(*x[:3]), x), expected_of(x), strict=True):
         assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()
 
 
@@ -64,13 +64,13 @@ def test_no_position_sees_a_later_one() -> None:
     later = [x.detach().clone() for x in (k, v)]
     for x in later:
         x[:, :, 200:] = 9.0
-    assert torch.equal(causal_attention(q, k, v)[:, :, :200], causal_attention(q, *later)[:, :, :200])
+    assert torch.equal(attention(q, k, v)[:, :, :200], attention(q, *later)[:, :, :200])
 
 
 def test_float32_is_left_to_torch() -> None:
     x = [part.detach().float() for part in vectors(1, 2, 9, 4)[:3]]
     expected = functional.scaled_dot_product_attention(*x, is_causal=True)
-    assert torch.equal(causal_attention(*x), expected)
+    assert torch.equal(attention(*x), expected)
 
 
 def test_nothing_as_large_as_the_context_squared_is_kept() -> None:
@@ -81,7 +81,7 @@ def test_nothing_as_large_as_the_context_squared_is_kept() -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        causal_attention(*x[:3])
+        attention(*x[:3])
     assert max(kept) == 64 * 2
 
 
@@ -93,8 +93,8 @@ def test_flex_attention_shows_a_position_what_the_matrix_of_its_document_shows_i
     documents_bt = (torch.rand(2, t, generator=generator) < share).cumsum(1)
     q, k, v = (torch.randn(2, 2, t, 16, generator=generator) for _ in range(3))
     same = (documents_bt[:, :, None] == documents_bt[:, None]).tril()[:, None]
-    expected = attention.masked_attention(q, k, v, same)
-    assert torch.allclose(attention.masked_attention(q, k, v, document_blocks(documents_bt)), expected, atol=1e-5)
+    expected = attention(q, k, v, same)
+    assert torch.allclose(attention(q, k, v, document_blocks(documents_bt)), expected, atol=1e-5)
 
 
 def test_blocks_of_documents_ask_the_device_for_nothing() -> None:

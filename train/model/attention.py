@@ -34,17 +34,17 @@ MIN_BLOCK, MAX_BLOCK = 128, 256
 MIN_FLEX_HEAD_SIZE = 16
 
 
-def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
-    """Return softmax(q k^T / sqrt(d)) v, [b, h, t, d], where a position sees itself and those before it."""
-    if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16:
+def attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, mask: Mask | None = None) -> Tensor:
+    """Return softmax(q k^T / sqrt(d)) v, [b, h, t, d], where a position sees itself and those before it.
+
+    Queries are of all positions, or of the last one alone. A `mask` permits less: it is added to the scores, or it is
+    of `document_blocks`.
+    """
+    is_causal = mask is None and q_bhtd.shape == k_bhtd.shape
+    if is_causal and q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16:
         return cast(Tensor, blocked_attention(q_bhtd, k_bhtd, v_bhtd))
-    return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True)
-
-
-def masked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, mask: Mask | None) -> Tensor:
-    """Return attention where `mask` permits it: added to the scores, of `document_blocks`, or None for everywhere."""
     if mask is None or isinstance(mask, Tensor):
-        return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, attn_mask=mask)
+        return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, mask, is_causal=is_causal)
     from torch.nn.attention.flex_attention import flex_attention
 
     return flex_attention(q_bhtd, k_bhtd, v_bhtd, block_mask=mask)
@@ -77,7 +77,7 @@ def preferred_kernels(device: torch.device) -> list[SDPBackend]:
 @torch.library.custom_op("webtext::blocked_attention", mutates_args=())
 def blocked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
     """Blocked attention as one torch operator, so that torch.compile doesn't trace it."""
-    y_bhtd = _as_heads_lie(q_bhtd)
+    y_bhtd = torch.empty_like(q_bhtd)  # in memory as the query is: the heads of one token are adjacent
     q_bhtd, k_bhtd, v_bhtd = q_bhtd.contiguous() / math.sqrt(q_bhtd.shape[-1]), k_bhtd.contiguous(), v_bhtd.contiguous()
     for block in _blocks(q_bhtd.shape[2]):
         p_bhst = _probabilities(q_bhtd, k_bhtd, block)
@@ -91,7 +91,7 @@ def blocked_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of query, key and value."""
     b, h, t, d = q_bhtd.shape
-    dq_bhtd = _as_heads_lie(q_bhtd)
+    dq_bhtd = torch.empty_like(q_bhtd)
     dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))
     q_bhtd, k_bhtd, v_bhtd = q_bhtd.contiguous() / math.sqrt(d), k_bhtd.contiguous(), v_bhtd.contiguous()
     dy_bhtd = dy_bhtd.contiguous()
@@ -106,15 +106,12 @@ def blocked_attention_backward(
     return dq_bhtd, dk_bhtd.to(q_bhtd.dtype), dv_bhtd.to(q_bhtd.dtype)
 
 
-def _as_heads_lie(q_bhtd: Tensor) -> Tensor:
-    """Return an empty output in which the heads of one token are adjacent in memory."""
-    b, h, t, d = q_bhtd.shape
-    return q_bhtd.new_empty(b, t, h, d).transpose(1, 2)
-
-
-blocked_attention.register_fake(lambda q_bhtd, k_bhtd, v_bhtd: _as_heads_lie(q_bhtd))
+blocked_attention.register_fake(lambda q_bhtd, k_bhtd, v_bhtd: torch.empty_like(q_bhtd))
 blocked_attention_backward.register_fake(
-    lambda dy_bhtd, q_bhtd, k_bhtd, v_bhtd: (_as_heads_lie(q_bhtd), *(q_bhtd.new_empty(q_bhtd.shape) for _ in range(2)))
+    lambda dy_bhtd, q_bhtd, k_bhtd, v_bhtd: (
+        torch.empty_like(q_bhtd),
+        *(q_bhtd.new_empty(q_bhtd.shape) for _ in range(2)),
+    )
 )
 blocked_attention.register_autograd(
     lambda ctx, dy_bhtd: blocked_attention_backward(dy_bhtd, *ctx.saved_tensors),

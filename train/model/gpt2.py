@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from webtext.base.errors import InputError
-from webtext.train.model.attention import causal_attention, document_blocks, masked_attention, uses_flex
+from webtext.train.model.attention import attention, document_blocks, uses_flex
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.huggingface import GPT2Folder, write_huggingface
 from webtext.train.model.initialization import Values, drawn, initialize
@@ -47,14 +47,10 @@ class Attention(nn.Module):
             layer(x_btc).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
-        is_first = cache is None or cache.length == 0
-        assert is_first or x_btc.shape[1] == 1, "only one token at a time follows cached ones, so it needs no mask"
         if cache is not None:
             k_bhtd, v_bhtd = cache.append(k_bhtd, v_bhtd)
-        if is_first and mask_b1tt is None:
-            y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd)
-        else:
-            y_bhtd = masked_attention(q_bhtd, k_bhtd, v_bhtd, mask_b1tt)
+            assert x_btc.shape[1] in (1, cache.length), "only one token at a time follows cached ones"
+        y_bhtd = attention(q_bhtd, k_bhtd, v_bhtd, mask_b1tt)
         return cast(Tensor, self.projection(y_bhtd.transpose(1, 2).flatten(2)))
 
 
