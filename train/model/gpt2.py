@@ -27,7 +27,6 @@ from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
-    from webtext.tokenizer import Tokenizer
     from webtext.train.model.attention import Mask
 
 
@@ -243,19 +242,7 @@ class GPT2(nn.Module):
         weights = GPT2Folder(folder)
         return cls.with_values(weights.config, weights.values)
 
-    def to_huggingface(
-        self,
-        folder: str | os.PathLike[str],
-        tokenizer: Tokenizer | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-        card: str | None = None,
-    ) -> None:
-        """Write a folder that transformers' GPT2LMHeadModel loads with equal logits.
-
-        With tokenizer.json, and with `card` as README.md, if they are given.
-        """
-        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, card)
+    to_huggingface = write_huggingface
 
 
 def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:

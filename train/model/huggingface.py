@@ -114,10 +114,18 @@ class GPT2Folder:
 
 
 def write_huggingface(
-    folder: str | os.PathLike[str], config: GPT2Config, ours: Mapping[str, Tensor], tokenizer: Any, dtype: torch.dtype,
+    model: Any,  # a GPT2, whose module imports this one
+    folder: str | os.PathLike[str],
+    tokenizer: Tokenizer | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
     card: str | None = None,
-) -> None:  # fmt: skip
-    """Write a model with the parameters `ours`, config.json last. ConfigError if a weight is too large for `dtype`."""
+) -> None:
+    """Write a folder that transformers' GPT2LMHeadModel loads with equal logits, config.json last.
+
+    With tokenizer.json, and with `card` as README.md, if they are given. ConfigError if a weight is too large for `dtype`.
+    """
+    config, ours = model.config, model.state_dict()
     kind = str(dtype).removeprefix("torch.")
     for name, tensor in ours.items():
         if (largest := tensor.abs().max().item()) > torch.finfo(dtype).max:
@@ -132,9 +140,8 @@ def write_huggingface(
     with place.scratch(WEIGHTS) as path:
         write_tensors(path, tensors)
     place.remove(INDEX)
-    eot_id = config.vocab_size - 1
+    eot_id = config.vocab_size - 1 if tokenizer is None else tokenizer.eot_id
     if tokenizer is not None:
-        eot_id = tokenizer.eot_id
         tokenizer.save(place.url, model_max_length=config.context)
     if card is not None:
         place.write_bytes("README.md", card.encode())
@@ -188,7 +195,7 @@ def _read_config(place: Folder) -> GPT2Config:
         raise InputError(f"'{location}': {error.lines[0]}", *error.lines[1:]) from None
 
 
-def _their_config(config: GPT2Config, eot_id: int, kind: str) -> dict[str, Any]:
+def _their_config(config: GPT2Config, eot_id: int | None, kind: str) -> dict[str, Any]:
     dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)  # the default of transformers is 0.1
     sizes = {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
     context = {"n_positions": config.context, "n_ctx": config.context}
