@@ -13,8 +13,8 @@ Shape suffixes as in `gpt2.py`: n position, c channel, v vocabulary (padded).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,9 +25,8 @@ reads and writes the float32 gradient of the weight. In 32 chunks instead of 8, 
 LOGITS_PER_BLOCK = 2**19
 """2 MiB of float32 logits, a part of a CPU's cache."""
 
-ToSlopes = Callable[[Tensor, Tensor, Tensor | None], Iterable[Tensor]]
-"""Replaces logits [n, v] of targets [n] by n times their gradient; yields summed losses of the targets that count: [n],
-or None if all do."""
+ToSlopes = Callable[[Tensor, Tensor], Tensor]
+"""Replaces logits [n, v] of targets [n] by n times their gradient; returns the targets' losses, [n]."""
 
 
 def linear_cross_entropy(
@@ -41,14 +40,13 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Return the mean over n of -log softmax(hidden @ weight.T)[target], ignoring rows of weight from `vocab_size` on.
 
-    Where `counted_n` is false, a target adds 0 to the sum; at least one is true.
+    Where `counted_n` is false, a target adds 0 to the sum.
     """
     replace = torch.compile(_to_slopes, dynamic=False) if compiled else _to_slopes
 
-    def to_slopes(logits_nv: Tensor, targets_n: Tensor, counted_n: Tensor | None) -> Iterator[Tensor]:
-        for block in _blocks(logits_nv, compiled):
-            picked_n = replace(logits_nv[block], targets_n[block], vocab_size)
-            yield -(picked_n if counted_n is None else picked_n * counted_n[block]).sum()
+    def to_slopes(logits_nv: Tensor, targets_n: Tensor) -> Tensor:
+        blocks = _blocks(logits_nv, compiled)
+        return -torch.cat([replace(logits_nv[block], targets_n[block], vocab_size) for block in blocks])
 
     return chunked_loss(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)
 
@@ -59,8 +57,7 @@ def chunked_loss(
     """Return the mean loss as `linear_cross_entropy` does, by `to_slopes`. The gradients are computed with it."""
     if counted_n is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
         hidden_nc = hidden_nc * counted_n[:, None]
-    loss: Tensor = _ChunkedLoss.apply(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)  # type: ignore[no-untyped-call]
-    return loss if counted_n is None else loss * counted_n.float().mean()
+    return cast(Tensor, _ChunkedLoss.apply(hidden_nc, weight_vc, targets_n, counted_n, to_slopes))  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
@@ -80,31 +77,27 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, counted_n: Tensor | None, to_slopes: ToSlopes
     ) -> Tensor:
-        loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
+        losses, grad_weight_vc = list[Tensor](), None
         grad_hidden_nc = torch.empty_like(hidden_nc)
-        grad_weight_vc: Tensor | None = None
         chunks = list(chunk_rows(len(targets_n), weight_vc))
         for rows in chunks:
             logits_nv = hidden_nc[rows] @ weight_vc.T
-            for part in to_slopes(logits_nv, targets_n[rows], None if counted_n is None else counted_n[rows]):
-                loss += part
+            losses.append(to_slopes(logits_nv, targets_n[rows]))
             torch.mm(logits_nv, weight_vc, out=grad_hidden_nc[rows])
             part_vc = logits_nv.T @ hidden_nc[rows]
             if grad_weight_vc is None:  # several chunks are summed in float32 or wider
-                grad_weight_vc = part_vc if len(chunks) == 1 else part_vc.to(loss.dtype)
+                grad_weight_vc = part_vc if len(chunks) == 1 else part_vc.to(sum_dtype(part_vc))
             else:
                 grad_weight_vc += part_vc
         ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
-        ctx.n = len(targets_n) if counted_n is None else counted_n.sum()
-        ctx.weight_dtype = weight_vc.dtype
-        mean: Tensor = loss / ctx.n
-        return mean
+        losses_n = torch.cat(losses)
+        return (losses_n if counted_n is None else losses_n * counted_n).mean()
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
-        scale = grad_outputs[0] / ctx.n
-        scaled_vc = torch.empty_like(grad_weight_vc, dtype=ctx.weight_dtype)
+        scale = grad_outputs[0] / len(grad_hidden_nc)
+        scaled_vc = torch.empty_like(grad_weight_vc, dtype=grad_hidden_nc.dtype)
         return grad_hidden_nc * scale, torch.mul(grad_weight_vc, scale, out=scaled_vc), None, None, None
 
 

@@ -17,7 +17,7 @@ vocabulary (padded).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -158,12 +158,11 @@ def vocab_parallel_loss(
     of_rank = torch.compile(_of_rank, dynamic=False) if compiled else _of_rank
     replace = torch.compile(_vocab_slopes, dynamic=False) if compiled else _vocab_slopes
 
-    def to_slopes(logits_nv: Tensor, targets_n: Tensor, counted_n: Tensor | None) -> Iterator[Tensor]:
+    def to_slopes(logits_nv: Tensor, targets_n: Tensor) -> Tensor:
         logits_nv[:, max(0, vocab_size - first) :] = -torch.inf  # padding
         total_n, picked_n = _over_ranks(of_rank(logits_nv, targets_n - first), group)
         replace(logits_nv, targets_n - first, total_n)
-        losses_n = total_n - picked_n
-        yield (losses_n if counted_n is None else losses_n * counted_n).sum()
+        return cast(Tensor, total_n - picked_n)
 
     hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
     return chunked_loss(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)
