@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -299,7 +298,7 @@ def sample(
     _plan(run, f"would generate {n_texts} of {settings.max_tokens:,} tokens at most from '{model}'")
     from webtext.train.distributed import join_world
     from webtext.train.evaluate.measured import dtype_name, load_measured
-    from webtext.train.model.sample import sample_texts, stream_text
+    from webtext.train.model.sample import sample_texts, stream_texts
     from webtext.train.run.memory import batch_memory_is_an_error
 
     measured = load_measured(model, tokenizer, run.console.warn)
@@ -308,11 +307,11 @@ def sample(
     with join_world() as world, too_many:
         network = measured.on(world.device, dtype)
         run.console.say(f"sample: {dtype_name(network)} on {world.device.type}")
+        how = network, tok, begins, settings, stops
         if len(begins) == 1:
-            pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))
-            texts, shown = [run.console.stream(pieces)], ""
+            texts, shown = [run.console.stream(piece for (piece,) in stream_texts(*how))], ""
         else:
-            texts = sample_texts(network, tok, begins, settings, stops)
+            texts = sample_texts(*how)
             shown = "\n\n----\n\n".join(texts)
     rows = [{"prompt": prompt, "text": text} for prompt, text in zip(begins, texts, strict=True)]
     run.console.result({"samples": rows}, shown)

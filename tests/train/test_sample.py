@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.sample import _draw, _nucleus, _Text, sample_batch, sample_texts, stream_text
+from webtext.train.model.sample import _draw, _nucleus, _Text, sample_batch, sample_texts, stream_texts
 from webtext.train.settings import SampleSettings
 from webtext.train.shape import GPT2Config
 
@@ -176,8 +176,8 @@ class Letters:
 def test_a_text_is_the_prompt_and_its_continuation_also_when_streamed(model: GPT2) -> None:
     continuation = Letters().decode(list(sample_tokens(model, [39, 1, 2], SETTINGS, stop_ids={39})))
     assert sample_texts(model, Letters(), ["bc"], SETTINGS)[0] == "bc" + continuation
-    pieces = list(stream_text(model, Letters(), "bc", SETTINGS))
-    assert [piece for piece in pieces if piece] == [continuation[i : i + 2] for i in range(0, len(continuation), 2)]
+    pieces = [piece for (piece,) in stream_texts(model, Letters(), ["bc"], SETTINGS) if piece]
+    assert pieces == ["bc", *(continuation[i : i + 2] for i in range(0, len(continuation), 2))]
     both = sample_texts(model, Letters(), ["bc", ""], SETTINGS)
     assert both == ["bc" + continuation, *sample_texts(model, Letters(), [""], replace(SETTINGS, seed=1))]
 
@@ -213,7 +213,7 @@ def test_stops_end_each_text_of_a_batch_and_the_stream_of_one(model: GPT2) -> No
     expected = [prompt + until(text.removeprefix(prompt), stops) for prompt, text in zip(prompts, whole, strict=True)]
     assert expected != whole
     assert sample_texts(model, Letters(), prompts, SETTINGS, stops) == expected
-    assert "bc" + "".join(stream_text(model, Letters(), "bc", SETTINGS, stops)) == expected[0]
+    assert "".join(piece for (piece,) in stream_texts(model, Letters(), ["bc"], SETTINGS, stops)) == expected[0]
     steps = 0
     ended: set[int] = set()
     for step in sample_batch(model, [[1], [2]], SETTINGS, ended=ended):

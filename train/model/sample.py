@@ -20,14 +20,14 @@ def sample_batch(
     *,
     stop_ids: Collection[int] = (),
     vocab_size: int | None = None,
-    ended: Collection[int] = (),
+    ended: set[int] | None = None,
 ) -> Iterator[list[int | None]]:
     """Yield, step by step, a token for each prompt: None for a text that has ended or whose prompt is still being read.
 
     Text i is drawn by the random numbers of `seed + i`, from float32: so it is the text that this seed produces alone, on
     any device that computes equal logits. Prompts must not be empty: all are read up to the length of the shortest, and
     then the longer ones supply their own tokens. Beyond the context the model sees the last `context` tokens. A text ends
-    before any of `stop_ids`, or when the caller adds it to `ended`. Ids from `vocab_size` on are never drawn.
+    before any of `stop_ids`, or when the caller adds it to `ended`, which gets all. Ids from `vocab_size` on are never drawn.
     """
     lengths, n_drawn, device = [len(prompt) for prompt in prompts], settings.max_tokens, model.device
     tokens_bt = torch.zeros((len(prompts), max(lengths) + n_drawn), dtype=torch.int64)
@@ -38,9 +38,9 @@ def sample_batch(
     random = [torch.rand(n_drawn, dtype=torch.float64, generator=each) for each in generators]
     random_bt = torch.stack(random).to(device)
     tokens_bt, lengths_b = tokens_bt.to(device), torch.tensor(lengths, device=device)
-    left = [n_drawn] * len(prompts)
+    ended = set() if ended is None else ended
     length, cache = min(lengths), model.empty_cache(len(prompts))
-    while any(left):
+    while len(ended) < len(prompts):
         if length <= model.config.context:
             logits_bv = model.next_logits(tokens_bt[:, cache[0].length : length], cache)
         else:  # positions move, so the window is read again
@@ -50,14 +50,12 @@ def sample_batch(
         tokens_bt[:, length] = torch.where(lengths_b <= length, drawn_b, tokens_bt[:, length])
         step: list[int | None] = tokens_bt[:, length].tolist()  # the one time in a step that the device is waited for
         for i, token in enumerate(step):
-            if length < lengths[i] or not left[i] or token in stop_ids:
+            if length < lengths[i] or i in ended or token in stop_ids:
                 step[i] = None
-            if length >= lengths[i]:
-                left[i] = 0 if step[i] is None else left[i] - 1
+            if length >= lengths[i] and (step[i] is None or length + 1 == lengths[i] + n_drawn):
+                ended.add(i)
         length += 1
         yield step
-        for i in ended:
-            left[i] = 0
 
 
 def growth(
@@ -78,21 +76,20 @@ def growth(
     yield [text.add(decoder.finish(), is_last=True) for decoder, text in texts]
 
 
-def stream_text(
-    model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
-) -> Iterator[str]:
-    """Yield the `growth` of a prompt; an empty one begins a document."""
-    grown = growth(model, tokenizer, [[tokenizer.eot_id, *tokenizer.encode(prompt)]], settings, stops)
-    return (piece for (piece,) in grown)
+def stream_texts(
+    model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
+) -> Iterator[Sequence[str]]:
+    """Yield the prompts, and then step by step the `growth` of each; an empty one begins a document."""
+    yield prompts
+    starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
+    yield from growth(model, tokenizer, starts, settings, stops)
 
 
 def sample_texts(
     model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
 ) -> list[str]:
     """Return each prompt with its continuation, all generated at once."""
-    starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
-    grown = growth(model, tokenizer, starts, settings, stops)
-    return ["".join(pieces) for pieces in zip(prompts, *grown, strict=True)]
+    return list(map("".join, zip(*stream_texts(model, tokenizer, prompts, settings, stops), strict=True)))
 
 
 class _Text:
