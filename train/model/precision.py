@@ -9,9 +9,8 @@ parameters. All are cast in one operation, and with `compiled` a block's gradien
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -48,60 +47,60 @@ def cast_parameters(
     model's blocks has its sums in one tensor, and so have its ends. `when_summed` gets it after `n_passes` backward passes,
     while other gradients are computed, or at the end if there were fewer.
     """
-    groups: dict[str, list[tuple[nn.Module, str, nn.Parameter]]] = {}
+    places: list[tuple[nn.Module, str, nn.Parameter]] = []
+    groups: dict[str, list[nn.Parameter]] = {}
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.dtype != dtype or when_summed is not None:
-                block = path.split(".")[1] if path.startswith("blocks.") else "ends"
-                groups.setdefault(block, []).append((module, name, parameter))
-    if not groups:
+                places.append((module, name, parameter))
+                groups.setdefault(path.split(".")[1] if path.startswith("blocks.") else "ends", []).append(parameter)
+    if not places:
         yield
         return
-    places = list(itertools.chain(*groups.values()))
+    own: list[Tensor] = [parameter for _, _, parameter in places]
     with torch.no_grad():
-        values = [torch.empty_like(parameter, dtype=dtype) for _, _, parameter in places]
-        torch._foreach_copy_(values, [parameter for _, _, parameter in places])
-    copies = list(map(nn.Parameter, values))
-    rest, sums = iter(copies), []
-    for group in groups.values():
-        pairs = [(parameter, next(rest)) for _, _, parameter in group]
-        sums.append(GradientSums(pairs, pairs[0][0].dtype, n_passes, when_summed, compiled=model.is_compiled))
+        values = [torch.empty_like(parameter, dtype=dtype) for parameter in own]
+        torch._foreach_copy_(values, own)
+    copies = dict(zip(own, map(nn.Parameter, values), strict=True))
+    sums = [
+        GradientSums([(p, copies[p]) for p in group], n_passes, when_summed, compiled=model.is_compiled)
+        for group in groups.values()
+    ]
     try:
-        for (module, name, _), copy in zip(places, copies, strict=True):
-            setattr(module, name, copy)
+        for module, name, parameter in places:
+            setattr(module, name, copies[parameter])
         yield
         for one in sums:
             one.finish()
     finally:
         for module, name, parameter in places:
             setattr(module, name, parameter)
-        for one in sums:
-            one.close()
+        for one in sums:  # let go of the copies: Python's collector doesn't see that their hooks refer to them
+            one.pairs = ()
 
 
 class GradientSums:
-    """Sums in `dtype` of the gradients of copies, for their parameters: `pairs` of parameter and copy.
+    """Sums of the gradients of copies in the dtype of their parameters: `pairs` of parameter and copy.
 
     A backward pass adds all in one operation when the last of them is there. `finish` gives the parameters their
     gradients; it is called after `n_passes` backward passes.
     """
 
-    def __init__(
-        self, pairs: Pairs, dtype: torch.dtype, n_passes: int, when_summed: WhenSummed | None, *, compiled: bool
-    ) -> None:
-        self.pairs, self.dtype, self.n_passes, self.when_summed = pairs, dtype, n_passes, when_summed
+    def __init__(self, pairs: Pairs, n_passes: int, when_summed: WhenSummed | None, *, compiled: bool) -> None:
+        self.pairs, self.n_passes, self.when_summed = pairs, n_passes, when_summed
         self._add = torch.compile(_add, dynamic=False) if compiled and len(pairs) > 1 else _add
         self._flat: Tensor | None = None
-        self._hooks = [copy.register_post_accumulate_grad_hook(self._take) for _, copy in pairs]  # type: ignore[no-untyped-call]
+        for _, copy in pairs:
+            copy.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def _take(self, _: Tensor) -> None:
-        if any(copy.grad is None for _, copy in self.pairs):
+        gradients = [copy.grad for _, copy in self.pairs if copy.grad is not None]
+        if len(gradients) < len(self.pairs):
             return
-        gradients = [cast(Tensor, copy.grad) for _, copy in self.pairs]
         if self._flat is None:
             sizes, self._n_done = [gradient.numel() for gradient in gradients], 0
-            self._flat = torch.empty(sum(sizes), dtype=self.dtype, device=gradients[0].device)
+            self._flat = gradients[0].new_empty(sum(sizes), dtype=self.pairs[0][0].dtype)
             views = zip(torch.split(self._flat, sizes), gradients, strict=True)
             self._parts = [part.view_as(gradient) for part, gradient in views]
             torch._foreach_copy_(self._parts, gradients)
@@ -121,11 +120,6 @@ class GradientSums:
             if self.when_summed is not None:
                 self.when_summed(self._flat)
             self._flat, self._parts = None, []
-
-    def close(self) -> None:
-        """Let go of the copies: Python's collector doesn't see that their hooks refer to them."""
-        for hook in self._hooks:
-            hook.remove()
 
 
 def _add(sums: list[Tensor], gradients: list[Tensor]) -> None:
