@@ -163,10 +163,10 @@ def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
             logits_v[tokenizer.encode(text)] = logit
     model, here = load_model(theirs[0]), World(0, 1, torch.device("cpu"))
     monkeypatch.setattr(model, "logits", lambda hidden_nc: torch.stack([firsts, *[nexts] * (len(hidden_nc) - 1)]))
-    judge = Judge(model, tokenizer, EvalSettings(), here, Run.quiet(), words)
+    judge = Judge(model, tokenizer, EvalSettings(), here, Run.quiet())
     found, plain = set(), set()
     for word in (" he", " He", " said", " cat", " heq", " zq"):
-        scores = score_clozes(judge, [Cloze("The cat sat", word)])
+        scores = score_clozes(judge, [Cloze("The cat sat", word)], words)
         found |= {word} if scores.all_filtered[0] else set()
         plain |= {word} if scores.all_likeliest[0] else set()
         assert scores.last_filtered[0] or not scores.all_filtered[0]

@@ -100,11 +100,11 @@ def read_cbt(data: bytes, place: str) -> list[Choice]:
 
 
 @torch.no_grad()
-def score_clozes(judge: Judge, clozes: Sequence[Cloze]) -> Scores:
+def score_clozes(judge: Judge, clozes: Sequence[Cloze], stop_words: Sequence[str] = ()) -> Scores:
     """Score every target, given an end-of-text and as much of the text before the target as fits into the context."""
     model, tokenizer, world = judge.model, judge.tokenizer, judge.world
     scores, size = torch.zeros(7, len(clozes), dtype=torch.float64), judge.settings.batch_size
-    completions = _completions(judge.stop_words, tokenizer)
+    completions = _completions(stop_words, tokenizer)
     mine = sorted(range(len(clozes))[world.rank :: world.size], key=lambda i: len(clozes[i].before))
     with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
         for numbers in (mine[start : start + size] for start in range(0, len(mine), size)):

@@ -26,7 +26,6 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train.evaluate.cloze import Cloze, score_clozes
 from webtext.train.evaluate.measured import Judge, Measured
-from webtext.train.evaluate.published import published
 from webtext.train.model.sample import growth
 from webtext.train.settings import EvalSettings, SampleSettings
 
@@ -112,9 +111,7 @@ def _answer(measured: Measured, name: str, data: str, task: Any, model: HarnessM
         for measure in task.aggregation()
     ]
     return {
-        "model": measured.path,
-        "task": name,
-        "data": data,
+        **measured.answer(model.judge.model, name, data),
         "lm_eval": version("lm-eval"),
         "part": "all" if n == total else f"first {n:,} of {total:,} items",
         "shots": task.config.num_fewshot,
@@ -122,8 +119,6 @@ def _answer(measured: Measured, name: str, data: str, task: Any, model: HarnessM
         "detokenizer": None,
         "results": results,
         "samples": samples,
-        **measured.protocol(model.judge.model),
-        **published(name),
     }
 
 

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_of, model_of
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.distributed import World, join_world
+from webtext.train.evaluate.published import published
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.huggingface import own_tokenizer
 from webtext.train.model.precision import compute_dtype
@@ -49,7 +50,6 @@ class Judge:
     settings: EvalSettings
     world: World
     run: Run
-    stop_words: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,13 @@ class Measured:
         model = self.model if chosen == torch.float32 else copy.deepcopy(self.model)
         return model.to(device, chosen)
 
-    def protocol(self, model: GPT2) -> dict[str, Any]:
-        """Return the facts that each result of `model`, which is on its device, depends on."""
-        facts = {"step": self.facts.get("step"), "context": model.config.context, "dtype": dtype_name(model)}
-        return facts | {"vocab_size": self.tokenizer.vocab_size, "tokenizer_hash": self.tokenizer.hash}
+    def answer(self, model: GPT2, task: str, data: str) -> dict[str, Any]:
+        """Return the facts that a result of `model`, which is on its device, depends on, and the paper's results."""
+        answer = {"model": self.path, "step": self.facts.get("step"), "task": task, "data": data}
+        answer |= {"context": model.config.context, "dtype": dtype_name(model)}
+        return (
+            answer | {"vocab_size": self.tokenizer.vocab_size, "tokenizer_hash": self.tokenizer.hash} | published(task)
+        )
 
     def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
         """Raise InputError for tokens of another tokenizer or vocabulary; only a model's own tokenizer may have fewer ids."""
@@ -101,7 +104,7 @@ class Measured:
             raise InputError(f"'{self.path}' was trained with another tokenizer than the one of '{data}'", remedy)
 
     @contextlib.contextmanager
-    def judge(self, settings: EvalSettings, run: Run, stop_words: Sequence[str] = ()) -> Iterator[Judge]:
+    def judge(self, settings: EvalSettings, run: Run) -> Iterator[Judge]:
         """Put the model on the device of each process of the run.
 
         Raises MachineError in all of them if one found another checkpoint in the folder than process 0.
@@ -114,8 +117,7 @@ class Measured:
                         f"rank {rank} reads step {each[0]} of '{self.path}', and rank 0 step {found[0][0]}",
                         "name one checkpoint folder, or rerun when all hosts see the newest one",
                     )
-            model = self.on(world.device, settings.dtype)
-            yield Judge(model, self.tokenizer, settings, world, run, stop_words)
+            yield Judge(self.on(world.device, settings.dtype), self.tokenizer, settings, world, run)
 
 
 def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object] = warnings.warn) -> Measured:

@@ -19,7 +19,7 @@ from webtext.train.data.windows import LARGEST_LOSS, Windows, spread, total_loss
 from webtext.train.evaluate.cloze import Choice, Cloze, read_cbt, read_lambada, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.measured import Judge, Measured
-from webtext.train.evaluate.published import FILTERED, UNFILTERED, published
+from webtext.train.evaluate.published import FILTERED, UNFILTERED
 from webtext.train.evaluate.texts import RunningText, decoded, read_file, read_running_text
 from webtext.train.settings import EvalSettings
 
@@ -37,21 +37,13 @@ def evaluate_task(
     """
     measured.text_tokenizer()  # raises if there is none
     data = read_file(path)
-    judged: Any
-    items: Any
-    if task == "lambada":
-        judged, items = _judge_words, read_lambada(data, path)
-    elif task in ("cbt-cn", "cbt-ne"):
-        judged, items = _judge_choices, read_cbt(data, path)
-    else:
-        judged, items = _judge_text, read_running_text(task, data, path)
-    answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
-    words = () if stop_words is None else decoded(read_file(stop_words), stop_words).split()
-    if stop_words is not None:
-        answer["stop_words"] = {"file": stop_words, "words": len(words)}
-    with measured.judge(settings, run, words) as judge:
-        answer |= judged(judge, items)
-    return answer | measured.protocol(judge.model) | published(task)
+    with measured.judge(settings, run) as judge:
+        answer = measured.answer(judge.model, task, path)
+        if task == "lambada":
+            return answer | _judge_words(judge, read_lambada(data, path), stop_words)
+        if task in ("cbt-cn", "cbt-ne"):
+            return answer | _judge_choices(judge, read_cbt(data, path))
+        return answer | _judge_text(judge, read_running_text(task, data, path))
 
 
 def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
@@ -75,14 +67,16 @@ def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
     }
 
 
-def _judge_words(judge: Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
+def _judge_words(judge: Judge, clozes: Sequence[Cloze], stop_words: str | None) -> dict[str, Any]:
     taken = [clozes[i] for i in spread(len(clozes), judge.settings.windows)]
-    scores = score_clozes(judge, taken)
+    words = [] if stop_words is None else decoded(read_file(stop_words), stop_words).split()
+    scores = score_clozes(judge, taken, words)
     n, loss = len(taken), float(scores.loss.sum())
     right = {UNFILTERED: (scores.all_likeliest, scores.last_likeliest)}
-    if judge.stop_words:
+    if words:
         right[FILTERED] = (scores.all_filtered, scores.last_filtered)
     return {
+        **({} if stop_words is None else {"stop_words": {"file": stop_words, "words": len(words)}}),
         "part": _part(n, len(clozes), "passages"),
         "detokenizer": None,
         "contexts_cut": int(scores.context_cut.sum()),
