@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.train import GPT2, GPT2Config
+from webtext.train.data.windows import WindowRules
 from webtext.train.mesh import SCHEDULES, blocks_of_stage, check_microbatches, n_stages, stages_of_rank
 from webtext.train.parallel.stage import Stage
 
@@ -49,12 +50,11 @@ CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=8, context=8, vocab_size=32)
 
 def test_two_stages_return_the_complete_models_loss_and_no_view() -> None:
     tokens_bt = torch.randint(32, (2, 9), generator=torch.Generator().manual_seed(1))
-    inputs_bt, targets_bt = tokens_bt[:, :-1], tokens_bt[:, 1:]
-    model = GPT2(CONFIG)
-    whole = Stage(model, range(2), torch.float64)(inputs_bt, targets_bt)
-    first, last = (Stage(model, blocks, torch.float64) for blocks in (range(1), range(1, 2)))
-    counted_bt = torch.ones_like(targets_bt, dtype=torch.bool)
-    loss = last(first(inputs_bt, targets_bt), targets_bt, None, counted_bt)
+    inputs_bt, model = tokens_bt[:, :-1], GPT2(CONFIG)
+    whole = Stage(model, range(2), torch.float64, WindowRules())(inputs_bt, tokens_bt)
+    pads = WindowRules(pads=True)  # of which there is none, so that all targets count
+    first, last = (Stage(model, blocks, torch.float64, pads) for blocks in (range(1), range(1, 2)))
+    loss = last(first(inputs_bt, tokens_bt), tokens_bt)
     torch.testing.assert_close(loss, whole)
     assert whole.shape == (1,)
     assert whole._base is None

@@ -15,6 +15,7 @@ import contextlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ from webtext.train.mesh import LARGEST_GATHERED, blocks_of_stage, n_stages, stag
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import TOKEN_EMBEDDING, Values
 from webtext.train.model.precision import cast_parameters
-from webtext.train.parallel.stage import Pipeline, Stage
+from webtext.train.parallel.stage import Stage, pipeline
 from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
 from webtext.train.settings import TrainSettings
 
@@ -62,7 +63,7 @@ class ParallelModel(Engine):
         self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         n = n_stages(schedule := self.machine.pipeline_schedule, shape.pp)
         numbers = stages_of_rank(schedule, mesh.get_local_rank("pp"), shape.pp)
-        self.stages = {i: Stage(model, blocks_of_stage(model.config.n_layer, n, i), dtype) for i in numbers}
+        self.stages = {i: Stage(model, blocks_of_stage(model.config.n_layer, n, i), dtype, rules) for i in numbers}
         self._pieces: dict[str, Tensor] = {}  # DTensors where data ranks share
         for stage in self.stages.values():
             if shape.tp > 1:
@@ -79,7 +80,7 @@ class ParallelModel(Engine):
         ranks = mesh["dp", "fsdp", "tp"].mesh.permute(2, 0, 1).contiguous()
         groups, kinds = list(map(mesh.get_group, split)), {device.type, self._home.type}
         self._stored_on = {kind: DeviceMesh.from_group(groups, kind, ranks, mesh_dim_names=split) for kind in kinds}
-        self._pipelines: dict[tuple[bool, int], Pipeline] = {}
+        self._pipelines: dict[tuple[bool, int], Any] = {}  # torch's schedules
         self._tied_pair: distributed.ProcessGroup | None = None  # of the ranks with the tied weight's two copies
         if shape.pp > 1:
             pairs = [[first, last] for first, *_, last in mesh.mesh.flatten(1).T.tolist()]
@@ -158,22 +159,27 @@ class ParallelModel(Engine):
             if isinstance(stage, FSDPModule):  # each pass adds to this rank's shards; the last one sums over replicas
                 stage.set_requires_all_reduce(i == n - 1)
                 stage.set_reshard_after_backward(self._regathers or i == n - 1)
-            inputs_bt = tokens_bt[:, :-1]
-            how = {"documents_bt": self.rules.documents(inputs_bt), "counted_bt": self.rules.counted(inputs_bt)}
-            loss: Tensor = stage(inputs_bt, tokens_bt[:, 1:], **how)[0] / n
+            loss: Tensor = stage(tokens_bt[:, :-1], tokens_bt)[0] / n
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-            shares.append(self.rules.counted_share(inputs_bt) / n)
+            shares.append(self.rules.counted_share(tokens_bt[:, :-1]) / n)
         return torch.stack(losses).sum(), torch.stack(shares).sum()
 
     def _through_pipeline(self, tokens_bt: Tensor, n: int) -> Tensor | None:
-        """Run n microbatches, whose shape is the same in all steps, through `Pipeline.run`."""
-        key = torch.is_grad_enabled(), len(tokens_bt)
+        """Run n microbatches, whose shape is the same in all steps, through the stages of all ranks.
+
+        With gradients, which it sets, it returns their mean loss; without, each target's; and None where the last stage isn't.
+        """
+        key, inputs_bt = (torch.is_grad_enabled(), len(tokens_bt)), tokens_bt[:, :-1]
         if key not in self._pipelines:
-            inputs_bt = tokens_bt[: len(tokens_bt) // n, :-1]
-            schedule, group = self.machine.pipeline_schedule, self.mesh.get_group("pp")
-            self._pipelines[key] = Pipeline(self.stages, inputs_bt, schedule, n, group)
-        return self._pipelines[key].run(tokens_bt, self.rules)
+            microbatch, group = inputs_bt[: len(tokens_bt) // n], self.mesh.get_group("pp")
+            self._pipelines[key] = pipeline(self.stages, microbatch, self.machine.pipeline_schedule, n, group)
+        inputs = (inputs_bt,) if 0 in self.stages else ()
+        if not torch.is_grad_enabled():
+            return cast("Tensor | None", self._pipelines[key].eval(*inputs, tokens_bt=tokens_bt))
+        how: dict[str, Any] = {"target": tokens_bt, "losses": [], "return_outputs": False}
+        self._pipelines[key].step(*inputs, tokens_bt=tokens_bt, **how)
+        return torch.stack(how["losses"]).detach().sum() if how["losses"] else None
 
     def _take_gradients(self) -> list[Tensor]:
         """Move the gradients to the parameters that the optimizer updates, and return them."""
@@ -244,9 +250,8 @@ class ParallelModel(Engine):
         """Return the loss of each token after the first, [b, t], or None if this rank doesn't have the last stage."""
         if self.shape.pp > 1:
             return self._through_pipeline(tokens_bt, self.shape.pp)
-        inputs_bt = tokens_bt[:, :-1]
         (stage,) = self.stages.values()
-        losses_bt: Tensor = stage(inputs_bt, tokens_bt[:, 1:], documents_bt=self.rules.documents(inputs_bt))
+        losses_bt: Tensor = stage(tokens_bt[:, :-1], tokens_bt)
         return losses_bt
 
 

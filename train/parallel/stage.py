@@ -25,33 +25,34 @@ from webtext.train.parallel.tensor_parallel import vocab_parallel_loss, vocab_pa
 class Stage(nn.Module):
     """The blocks `blocks` of `model`, which isn't changed; a stage with all blocks is the full model with its loss.
 
-    It computes in `dtype`.
+    It computes in `dtype`, by the `rules` of the windows.
     """
 
-    def __init__(self, model: GPT2, blocks: range, dtype: torch.dtype) -> None:
+    def __init__(self, model: GPT2, blocks: range, dtype: torch.dtype, rules: WindowRules) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.dtype, self.rules = dtype, rules
         n_layer = model.config.n_layer
         self.is_first, self.is_last = blocks.start == 0, blocks.stop == n_layer
         self.tensor_group: ProcessGroup | None = None
         """The ranks that `tensor_parallel.split_tensors` has split the model over; None if it isn't split."""
         self.model = model if len(blocks) == n_layer else _part_of(model, blocks)
 
-    def forward(
-        self, x: Tensor, targets_bt: Tensor, documents_bt: Tensor | None = None, counted_bt: Tensor | None = None
-    ) -> Tensor:
-        """Return hidden states [b, t, c] from token ids [b, t] or the previous stage's; the last stage returns a loss.
+    def forward(self, x: Tensor, tokens_bt: Tensor) -> Tensor:
+        """Return hidden states [b, t, c] of windows [b, t + 1]; the last stage returns a loss.
+
+        The first stage's `x` is the input tokens, that of others the previous one's hidden states.
 
         With gradients the loss is that of `GPT2.loss`, [1]; without, the loss of each target, [b, t].
         """
-        model, group, targets_n = self.model, self.tensor_group, targets_bt.flatten()
+        model, group, inputs_bt, targets_bt = self.model, self.tensor_group, tokens_bt[:, :-1], tokens_bt[:, 1:]
         x_btc = model.embed(x) if self.is_first else x
-        mask_b1tt = model.attention_mask(documents_bt, x_btc.dtype)
+        mask_b1tt = model.attention_mask(self.rules.documents(inputs_bt), x_btc.dtype)
         x_btc = model.through_blocks(x_btc, None, mask_b1tt)
         if not self.is_last:
             return x_btc
         hidden_btc = cast(Tensor, model.final_norm(x_btc))
-        output = model.token_embedding.weight, targets_n, model.config.vocab_size
+        counted_bt = self.rules.counted(inputs_bt)
+        output = model.token_embedding.weight, targets_bt.flatten(), model.config.vocab_size
         if not torch.is_grad_enabled():
             if group is None:
                 return token_losses(hidden_btc.flatten(0, 1), *output).view_as(targets_bt)
@@ -87,39 +88,18 @@ def _part_of(model: GPT2, blocks: range) -> GPT2:
     return part
 
 
-class Pipeline:
-    """Runs `n` microbatches with the shape of `inputs_bt` through the stages of all ranks of `group`.
+def pipeline(stages: dict[int, Stage], inputs_bt: Tensor, schedule: str, n: int, group: ProcessGroup) -> Any:
+    """Return torch's schedule of n microbatches with the shape of `inputs_bt` through the stages of all ranks of `group`.
 
     It trains if it is made where gradients are enabled.
     """
-
-    def __init__(self, stages: dict[int, Stage], inputs_bt: Tensor, schedule: str, n: int, group: ProcessGroup) -> None:
-        total = n_stages(schedule, group.size())
-        self.has_first, self.has_last = 0 in stages, total - 1 in stages
-        self.trains = torch.is_grad_enabled()
-        # without examples of the stages' shapes torch computes both passes to find them
-        examples = {i: stage.example(inputs_bt) for i, stage in stages.items()}
-        parts = [
-            PipelineStage(stages[i], i, total, inputs_bt.device, *pair, group=group) for i, pair in examples.items()
-        ]
-        how: dict[str, Any] = {"loss_fn": (lambda loss_1, _: loss_1[0] / n) if self.trains else None}
-        is_one = schedule == "1f1b"
-        kind: Any = Schedule1F1B if is_one else ScheduleInterleaved1F1B
-        self.schedule = kind(parts[0] if is_one else parts, n, scale_grads=False, **how)
-
-    def run(self, tokens_bt: Tensor, rules: WindowRules) -> Tensor | None:
-        """Run all microbatches, in training forward and backward; return their mean loss, otherwise each target's.
-
-        Only the rank with the last stage has these; others return None.
-        """
-        inputs_bt, targets_bt = tokens_bt[:, :-1], tokens_bt[:, 1:]
-        documents_bt, counted_bt = rules.documents(inputs_bt), rules.counted(inputs_bt)
-        given = {"targets_bt": targets_bt, "documents_bt": documents_bt, "counted_bt": counted_bt}
-        parts = {name: tensor for name, tensor in given.items() if tensor is not None}  # torch splits each
-        inputs = (inputs_bt,) if self.has_first else ()
-        if not self.trains:
-            return cast("Tensor | None", self.schedule.eval(*inputs, **parts))
-        losses: list[Tensor] = []
-        target = targets_bt if self.has_last else None
-        self.schedule.step(*inputs, target=target, losses=losses, return_outputs=False, **parts)
-        return torch.stack(losses).detach().sum() if losses else None
+    total = n_stages(schedule, group.size())
+    # without examples of the stages' shapes torch computes both passes to find them
+    examples = {i: stage.example(inputs_bt) for i, stage in stages.items()}
+    parts: list[Any] = [
+        PipelineStage(stages[i], i, total, inputs_bt.device, *pair, group=group) for i, pair in examples.items()
+    ]
+    how: dict[str, Any] = {"loss_fn": (lambda loss_1, _: loss_1[0] / n) if torch.is_grad_enabled() else None}
+    if schedule == "1f1b":
+        return Schedule1F1B(parts[0], n, scale_grads=False, **how)
+    return ScheduleInterleaved1F1B(parts, n, scale_grads=False, **how)
