@@ -476,7 +476,7 @@ def saver(place: Place) -> Row:
         with trainer.saver as saver:
             for n, which in enumerate(("first", "second")):  # the first one allocates and pins host memory
                 began = time.perf_counter()
-                saver.begin(n, trainer.config, trainer._tensors(), {})
+                saver.begin(n, trainer._tensors(), {})
                 saver.wait_until_staged()
                 row[f"{which}_copied_seconds"] = time.perf_counter() - began
                 saver.finish()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ def save() -> Callable[..., Checkpoint]:
         config = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
         world = World(0, 1, torch.device("cpu"))
         with CheckpointSaver(model_dir, world, keep=None) as saver:
-            saver.begin(step, config, tensors, state)
+            saver.begin(step, tensors, {"config": asdict(config), **state})
         return open_checkpoint(checkpoint_path(model_dir, step))
 
     return save

@@ -27,9 +27,7 @@ from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, lis
 from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.distributed import World
 from webtext.train.metrics import steps_made
-from webtext.train.shape import GPT2Config
 
-CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
 Save = Callable[..., Checkpoint]
 
 
@@ -64,7 +62,7 @@ def test_copies_from_a_gpu_are_pinned_once_at_their_exact_size(tmp_path: Path, m
     with CheckpointSaver(tmp_path, World(0, 1, torch.device("cuda")), keep=None) as saver:
         for step in (1, 2):
             tensors["model.weight"].fill_(step)
-            saver.begin(step, CONFIG, tensors, {"result": {"loss": 1.0}})
+            saver.begin(step, tensors, {"result": {"loss": 1.0}})
             saver.finish()
             assert sorted(pinned.registered.values()) == [4, 2000]
     used.assert_called_once_with(torch.device("cuda"))
@@ -81,7 +79,7 @@ def test_the_run_continues_while_files_are_written_and_its_changes_are_not_saved
     gate = Gate(monkeypatch)
     tensors = {"model.weight": torch.ones(3), "optimizer.weight.step": torch.tensor(1.0)}
     state = {"result": {"loss": 1.0}}
-    saver.begin(1, CONFIG, tensors, state)
+    saver.begin(1, tensors, state)
     saver.wait_until_staged()
     for tensor in tensors.values():
         tensor.zero_()
@@ -111,7 +109,7 @@ def test_the_next_save_waits_for_the_one_in_progress_and_reuses_its_memory(
 
     monkeypatch.setattr(checkpoint_storage, "write_tensors", note)
     for step in (1, 2, 3):
-        saver.begin(step, CONFIG, {"model.weight": torch.full((1000,), float(step))}, {})
+        saver.begin(step, {"model.weight": torch.full((1000,), float(step))}, {})
     saver.finish()
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000002", "step-000003"]
     assert len(written) == 3
@@ -130,7 +128,7 @@ def test_a_full_disk_is_reported_in_two_lines_and_leaves_nothing(
     saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webtext.train.model.huggingface.save_file", full_disk)
-    saver.begin(1, CONFIG, {"model.weight": torch.ones(3)}, {})
+    saver.begin(1, {"model.weight": torch.ones(3)}, {})
     saver.wait_until_staged()
     with pytest.raises(
         MachineError, match="no space left while writing .*step-000001'\non the file system at .*\nfree some space"
@@ -138,14 +136,14 @@ def test_a_full_disk_is_reported_in_two_lines_and_leaves_nothing(
         saver.finish()
     assert list((tmp_path / "checkpoints").iterdir()) == []
     monkeypatch.undo()
-    saver.begin(2, CONFIG, {"model.weight": torch.ones(3)}, {})
+    saver.begin(2, {"model.weight": torch.ones(3)}, {})
     saver.finish()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000002"]
 
 
 def stopped(model_dir: Path, step: int) -> None:
     with CheckpointSaver(model_dir, World(0, 1, torch.device("cpu")), keep=2) as saver:
-        saver.begin(step, CONFIG, {"model.weight": torch.ones(3)}, {})
+        saver.begin(step, {"model.weight": torch.ones(3)}, {})
         raise KeyError
 
 
@@ -195,7 +193,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that `two_savers.py` wrote."""
     folder = tmp_path_factory.mktemp("two")
     with CheckpointSaver(folder / "one", World(0, 1, torch.device("cpu")), keep=None) as saver:
-        saver.begin(1, CONFIG, two_savers.trained(lambda layer: None, 2), {})
+        saver.begin(1, two_savers.trained(lambda layer: None, 2), {})
     ended = on_ranks(2, Path(two_savers.__file__), folder)
     assert [code for code, _ in ended] == [0, -signal.SIGKILL], ended
     return folder

@@ -28,9 +28,6 @@ from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.distributed import World
 from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors
 from webtext.train.settings import TrainSettings
-from webtext.train.shape import GPT2Config
-
-CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)  # nothing is staged here
 
 
 def trained(shard: Callable[[nn.Module], Any], steps: int, *, reverse: bool = False) -> dict[str, Tensor]:
@@ -76,7 +73,7 @@ def main(rank: int, folder: Path) -> None:
         save(world, folder / "full", sharded)
     save(world, folder / "killed", sharded)
     with failing(rank, kill), CheckpointSaver(folder / "killed", world, keep=None) as saver:
-        saver.begin(2, CONFIG, sharded, {})
+        saver.begin(2, sharded, {})
         with pytest.raises(Exception, match=""):
             saver.finish()
         os._exit(0)  # the other process has ended, so the group can't be left
@@ -84,7 +81,7 @@ def main(rank: int, folder: Path) -> None:
 
 def save(world: World, model_dir: Path, tensors: dict[str, Tensor]) -> None:
     with CheckpointSaver(model_dir, world, keep=None) as saver:
-        saver.begin(1, CONFIG, tensors, {})
+        saver.begin(1, tensors, {})
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -110,9 +110,9 @@ def temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.tmp")
 
 
-def publish_checkpoint(saved: Checkpoint, config: GPT2Config, files: Mapping[str, str]) -> None:
+def publish_checkpoint(saved: Checkpoint, files: Mapping[str, str]) -> None:
     """Publish the synced `files` (name to SHA-256) in `saved`'s temporary folder: write state.json, rename."""
-    whole = {**saved.state, "format": FORMAT, "step": saved.step, "config": asdict(config), "files": files}
+    whole = {**saved.state, "format": FORMAT, "step": saved.step, "files": files}
     Folder(temporary_path(saved.path)).write_object(STATE, with_check(whole))  # which also syncs the files' names
     shutil.rmtree(saved.path, ignore_errors=True)  # a damaged one that was skipped
     os.rename(temporary_path(saved.path), saved.path)

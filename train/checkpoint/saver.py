@@ -28,7 +28,6 @@ from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.checkpoint.storage import shards_of, share_of, write_pieces
 from webtext.train.distributed import HANG_TIMEOUT, World
 from webtext.train.host_memory import host_zeros
-from webtext.train.shape import GPT2Config
 
 
 @dataclass
@@ -60,7 +59,7 @@ class CheckpointSaver:
             if error is None:
                 self.finish()
 
-    def begin(self, step: int, config: GPT2Config, tensors: dict[str, Tensor], state: Mapping[str, Any]) -> None:
+    def begin(self, step: int, tensors: dict[str, Tensor], state: Mapping[str, Any]) -> None:
         """Begin to save `tensors`, which may change after `wait_until_staged`, and `state`; the previous save ends first.
 
         Without `copies`, for tensors that may not fit into memory twice, they may change when they are written.
@@ -70,7 +69,7 @@ class CheckpointSaver:
         if self.world.device.type == "cuda":
             self._ready = torch.cuda.current_stream().record_event()
         saved = Checkpoint(checkpoints.checkpoint_path(self.model_dir, step), step, copy.deepcopy(dict(state)))
-        self._saving = self._thread.submit(self._save, saved, config, tensors)
+        self._saving = self._thread.submit(self._save, saved, tensors)
 
     def wait_until_staged(self) -> None:
         """Wait until the tensors of the save in progress are copied."""
@@ -89,7 +88,7 @@ class CheckpointSaver:
             self._saved = saving.result()
         return self._saved
 
-    def _save(self, saved: Checkpoint, config: GPT2Config, tensors: dict[str, Tensor]) -> Checkpoint:
+    def _save(self, saved: Checkpoint, tensors: dict[str, Tensor]) -> Checkpoint:
         temporary, rank = checkpoints.temporary_path(saved.path), self.world.rank
         shards: dict[str, Tensor] = {}
 
@@ -106,7 +105,7 @@ class CheckpointSaver:
 
         def publish() -> None:
             if rank == 0:
-                checkpoints.publish_checkpoint(saved, config, dict(ChainMap(*files)))
+                checkpoints.publish_checkpoint(saved, dict(ChainMap(*files)))
                 checkpoints.prune_checkpoints(saved.path, self.keep)
                 self.published()
 

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections import ChainMap, deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -220,9 +221,9 @@ class Trainer:
 
     def _save(self) -> None:
         self._asked, self._saved_at = 0.0, time.perf_counter()
-        order = {"sampler": self.batches.state_dict(), "guard": self.guard.state_dict()}
-        state = order | {"recipe": self.recipe.to_json(), **self.record.state_dict(self.step)}
-        self.saver.begin(self.step, self.config, self._tensors(), state)
+        state = {"config": asdict(self.config), "recipe": self.recipe.to_json(), **self.record.state_dict(self.step)}
+        state |= {"sampler": self.batches.state_dict(), "guard": self.guard.state_dict()}
+        self.saver.begin(self.step, self._tensors(), state)
 
     def _saved(self) -> Checkpoint:
         saved = self.saver.finish()
