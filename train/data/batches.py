@@ -52,4 +52,3 @@ class TokenBatches:
                 yield batch
         finally:
             thread.shutdown(cancel_futures=True)
-            self.sampler.samples_consumed = self._taken
