@@ -259,7 +259,7 @@ def test_a_model_folder_in_use(model: Path, tokens: str, fails: Fails) -> None:
 def test_too_little_memory(
     error: Exception, model: Path, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
-    """Raise it where a device would: in the loss, in an evaluation, when the model is made."""
+    """Raise it where a device would: in the loss, in a measurement of the run, when the model is made, in an evaluation."""
 
     def raising(*_: object, **__: object) -> None:
         raise error
@@ -267,7 +267,7 @@ def test_too_little_memory(
     too_large = "microbatches of 4 sequences do not fit the device's memory"
     fewer = "choose microbatch_size = 2 or activation_checkpointing = true; 'webtext train plan'"
     command = ["train", "run", tokens, "--out", str(tmp_path / "new"), *FLAGS]
-    for name in ("loss", "__init__"):
+    for name in ("loss", "log_likelihood", "__init__"):
         with monkeypatch.context() as patch:
             patch.setattr(GPT2, name, raising)
             fails(command, 4, too_large, fewer)

@@ -158,7 +158,7 @@ def _train(
                 trainer = Trainer(settings, recipe, sources, model_dir, world, console, published, values)
                 if checkpoint is not None:
                     trainer.resume(checkpoint)
-            return TrainResult.of(trainer.run(), skipped=False)
+                return TrainResult.of(trainer.run(), skipped=False)
 
 
 def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:

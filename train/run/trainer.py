@@ -37,7 +37,7 @@ from webtext.train.model.precision import compute_dtype
 from webtext.train.optimizer.optimizer import Reading, is_fault, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.schedule import learning_rate
 from webtext.train.run.guard import Guard
-from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
+from webtext.train.run.memory import keep_freed_memory
 from webtext.train.run.meter import Record
 from webtext.train.settings import TrainSettings
 
@@ -147,10 +147,9 @@ class Trainer:
             self.record.start_clock()
             self._saved_at, self._asked = time.perf_counter(), 0.0
             while self.step < settings.last_step:
-                with memory_is_an_error(self.config, settings, self.world):
-                    queued.append(self._queue_step())
-                    while len(queued) > (0 if self._is_any_due() else steps_ahead(self.world.device)):
-                        self._settle(queued.popleft(), progress)
+                queued.append(self._queue_step())
+                while len(queued) > (0 if self._is_any_due() else steps_ahead(self.world.device)):
+                    self._settle(queued.popleft(), progress)
                 self._do_what_is_due()
                 if not queued:
                     self.record.start_clock()  # time only the steps, not measurements and checkpoints
