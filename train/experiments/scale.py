@@ -157,13 +157,11 @@ def fit_law(parameters: Sequence[float], tokens: Sequence[float], losses: Sequen
     both = alpha + beta
     slope = np.array([0, 0, -beta, 0, alpha]) / both**2  # of beta / both, by each parameter
     errors = np.sqrt([*np.diag(covariance), slope @ covariance @ slope]) * stats.t.ppf(1 - ALPHA / 2, freedom)
-    low, middle, high = (np.array([*law, beta / both]) + side * errors for side in (-1, 0, 1))
+    constants = np.array([*law, beta / both])[:, None] + np.outer(errors, [0, -1, 1])
+    constants[0] = constants[0].clip(0)
+    constants[[1, 3]] = np.exp(constants[[1, 3]].clip(max=LARGEST_LOG))
     names = ("E", "A", "alpha", "B", "beta", "compute_exponent")
-    constants = dict(zip(names, np.stack([middle, low, high], -1).tolist(), strict=True))
-    constants["E"] = [max(0.0, each) for each in constants["E"]]
-    for name in ("A", "B"):
-        constants[name] = [math.exp(min(each, LARGEST_LOG)) for each in constants[name]]
-    return Law(law.tolist(), constants)
+    return Law(law.tolist(), dict(zip(names, constants.tolist(), strict=True)))
 
 
 def _log_loss(law: Any, logs: Any) -> Any:
