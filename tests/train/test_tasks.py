@@ -348,7 +348,7 @@ def test_a_model_of_lm_evals_own_has_our_answers_and_scores(
         ("nq", "NQ-open.dev.jsonl", "", "can't read"),
         ("nq", "NQ-open.dev.jsonl", "plain text", "can't read"),
         ("cnn_dm", "cnn_dailymail.parquet", "plain text", "can't read"),
-        ("winograd_full", "wsc273.parquet", None, "no file '.*wsc273.parquet', which task 'winograd_full' reads"),
+        ("winograd_full", "wsc273.parquet", None, "'winograd_full' can't read '.*': Unable to find"),
     ],
 )
 def test_a_file_of_another_form_is_named(

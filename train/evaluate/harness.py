@@ -125,8 +125,6 @@ def _answer(measured: Measured, name: str, data: str, task: Any, model: HarnessM
 def _load(manager: TaskManager, name: str, data: str) -> Any:
     source = manager.task_index[name].cfg["dataset_kwargs"]
     path = Path(data, source["data_files"]["test"])
-    if not path.is_file():
-        raise InputError(f"no file '{path}', which task '{name}' reads", "see docs/reference/train.md, Tasks")
     spec = {"group": "paper", "task": [{"task": name, "dataset_kwargs": {**source, "data_dir": data}}]}
     try:
         task = manager.load(spec)["tasks"][name]
@@ -135,5 +133,6 @@ def _load(manager: TaskManager, name: str, data: str) -> Any:
                 raise ValueError(f"item {number:,} has no '{lacking[0]}'")
     except Exception as error:  # whatever lm-eval, datasets and jinja2 raise for a file of another form
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(f"task '{name}' can't read '{path}': {first:.200}", "copy the file again") from None
+        what = f"task '{name}' can't read '{path}': {first:.200}"
+        raise InputError(what, "copy the file again; docs/reference/train.md, Tasks, lists the files") from None
     return task
