@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,23 +40,13 @@ class Difference:
     by_documents: float | None = None
 
 
-def differences(measured: Any, n_bytes: Floats | None = None) -> list[Difference]:
-    """Return each corpus's difference from the first in bits per byte, given bits [corpora, seeds, documents].
-
-    Without the documents' bytes only the seeds make noise, and `measured` are the runs' values [corpora, seeds].
-
-    >>> [found] = differences([[30.02, 29.99, 30.11, 29.97, 30.01, 29.99], [29.89, 29.93, 29.72, 29.98, 30.02, 29.98]])
-    >>> round(found.difference, 3), round(found.p, 4)
-    (-0.095, 0.0786)
-    """
-    values = np.asarray(measured, np.float64)
-    if n_bytes is None:
-        runs, influence, known = values, np.zeros((*values.shape, 1)), math.inf
-    else:  # each document's part of a run's mean: the sum of their squares is the documents' variance
-        total = n_bytes.sum()
-        runs = values.sum(-1) / total
-        known = float(total**2 / (n_bytes**2).sum()) - 1  # as many equally long ones beyond the first (Kish 1965)
-        influence = (values - runs[..., None] * n_bytes) / total
+def differences(bits: Floats, n_bytes: Floats) -> list[Difference]:
+    """Return each corpus's difference from the first in bits per byte, given bits [corpora, seeds, documents]."""
+    total = n_bytes.sum()
+    runs = bits.sum(-1) / total
+    # each document's part of a run's mean: the sum of their squares is the documents' variance
+    influence = (bits - runs[..., None] * n_bytes) / total
+    known = float(total**2 / (n_bytes**2).sum()) - 1  # as many equally long ones beyond the first (Kish 1965)
     means = runs.mean(1, keepdims=True)
     freedom = len(runs) * (runs.shape[1] - 1)
     if not freedom or round(known, 6) < 1:  # hardly more than one document decides, so the effect of another is unknown

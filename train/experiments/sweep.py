@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scipy import stats
+
 from webtext.base.config import changed, options, setting_value, several_values
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, RunFailed, did_you_mean
 from webtext.base.run import Run
-from webtext.train.experiments.significance import ALPHA, differences
+from webtext.train.experiments.significance import ALPHA
 from webtext.train.experiments.trials import LOSS, Result, held_out_sources, run_experiment, seeded
 from webtext.train.settings import ExperimentSettings, TrainSettings
 
@@ -117,11 +119,12 @@ def order_note(last: Mapping[str, Losses]) -> str:
     """Return whether the last losses of the best two candidates show which is better, or how to show it."""
     if len(last) < 2:
         return "No other candidate ran to the end, so the winner is compared with none there."
-    (found,) = differences(list(last.values()))
-    two = f"{' and '.join(last)}, {found.difference:.4f} apart"
-    if found.margin is None:
+    best, second = last.values()
+    two = f"{' and '.join(last)}, {mean_loss(second) - mean_loss(best):.4f} apart"
+    if len(best) == 1:
         return f"One seed: the effect of chance is not known, so the order of {two}, is not shown. Use --seeds 3."
-    spread = f"its 95 % interval by other seeds is ± {found.margin:.4f}"
-    if found.difference <= found.margin:
+    low, high = stats.ttest_ind(second, best).confidence_interval(1 - ALPHA)
+    spread = f"its 95 % interval by other seeds is ± {(high - low) / 2:.4f}"
+    if not low > 0:  # or equal losses, which give no interval
         return f"The order of {two}, is not shown: {spread}. Use more --seeds."
     return f"{two}: {spread} (t test, p < {ALPHA}, two of several)."

@@ -58,7 +58,7 @@ def test_a_setting_that_cannot_be_swept_is_rejected(over: list[str], message: st
 
 def test_the_best_has_the_lowest_mean_a_missing_loss_has_lost_and_of_equals_the_earlier_wins() -> None:
     grid = make_grid(["learning_rate=1,2,3,4,5"])
-    table: list[Losses] = [[1.0, None], [3.0, 3.0], [2.0, 4.0], [math.nan, 1.0], [2.0, 3.0]]
+    table: list[Losses] = [[1.0, None], [2.9, 3.1], [2.0, 4.0], [math.nan, 1.0], [2.0, 3.0]]
     found = swept(grid, "out", table)
     assert [row["candidate"][14:] for row in found.rows] == ["5.0", "2.0", "3.0", "1.0", "4.0"]
     assert [row["loss"] for row in found.rows] == [2.5, 3.0, 3.0, "failed", "failed"]

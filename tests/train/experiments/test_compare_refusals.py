@@ -90,9 +90,7 @@ def test_another_validation_set_than_the_folder_has(
     frozen.write_text('{"id": "held 0", "text": "old"}\n')
     out.mkdir()
     (out / "plan.json").write_text(json.dumps({"validation": described(read_validation(str(frozen)))}))
-    with pytest.raises(
-        ConfigError, match="was made with validation 1 documents, 3 bytes, .* but here it is 6 documents"
-    ):
+    with pytest.raises(ConfigError, match="made with validation 1 documents, 3 bytes, .* but here it is 6 documents"):
         compare_corpora([sentences, letters], str(out), settings, COMPARE, Run.quiet())
     dry = Run.quiet()
     dry.dry_run = True
