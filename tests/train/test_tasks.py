@@ -117,7 +117,7 @@ def evaluate(tiny: GPT2, tokenizer: Tokenizer, data: Path, monkeypatch: pytest.M
             return [[next((said for key, said in table.items() if text.endswith(key)), "") for text in prompts]]
 
         settings = EvalSettings(batch_size=how.pop("batch_size", 4), windows=how.pop("windows", None))
-        measured = Measured("m", how.pop("model", tiny), tokenizer, {}, None)
+        measured = Measured("m", how.pop("model", tiny), tokenizer, {})
         with monkeypatch.context() as patch:
             if table is not None:
                 patch.setattr(harness, "growth", scripted)

@@ -56,15 +56,14 @@ class Judge:
 class Measured:
     """A model, on the CPU until it is moved, and the tokenizer to use with it, if there is one.
 
-    `facts` are a checkpoint's records of its run, empty for other folders, and `card` is the README.md of its export.
-    `hash` is that of the tokenizer that the model was trained with, None if its folder doesn't say.
+    `facts` are a checkpoint's records of its run, of other folders only the hash of the tokenizer in them, if there is one.
+    `card` is the README.md of a checkpoint's export.
     """
 
     path: str
     model: GPT2
     tokenizer: Any
     facts: Mapping[str, Any]
-    hash: str | None
     card: str | None = None
 
     def text_tokenizer(self) -> Any:
@@ -90,17 +89,17 @@ class Measured:
         """Return the facts that a result of `model`, which is on its device, depends on, and the paper's results."""
         answer = {"model": self.path, "step": self.facts.get("step"), "task": task, "data": data}
         answer |= {"context": model.config.context, "dtype": dtype_name(model)}
-        return (
-            answer | {"vocab_size": self.tokenizer.vocab_size, "tokenizer_hash": self.tokenizer.hash} | published(task)
-        )
+        answer |= {"vocab_size": self.tokenizer.vocab_size, "tokenizer_hash": self.tokenizer.hash}
+        return answer | published(task)
 
     def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
         """Raise InputError for tokens of another tokenizer or vocabulary; only a model's own tokenizer may have fewer ids."""
         remedy = "name the tokens, or the tokenizer, that the model was trained with"
-        n, may_be_padded = self.model.config.vocab_size, self.hash is not None and not self.facts
+        n, trained_with = self.model.config.vocab_size, self.facts.get("tokenizer_hash")
+        may_be_padded = trained_with is not None and "step" not in self.facts
         if n < vocab_size or (n > vocab_size and not may_be_padded):
             raise InputError(f"'{self.path}' has a vocabulary of {n:,}, '{data}' one of {vocab_size:,}", remedy)
-        if self.hash not in (None, tokenizer_hash):
+        if trained_with not in (None, tokenizer_hash):
             raise InputError(f"'{self.path}' was trained with another tokenizer than the one of '{data}'", remedy)
 
     @contextlib.contextmanager
@@ -126,21 +125,19 @@ def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object
     `tokenizer` is a file or a tokenizer, by default the one in the folder. Raises InputError if it isn't the model's.
     """
     found = checkpoint_of(path, warn)
-    model, facts = model_of(found, path), run_facts(found)
     own = own_tokenizer(local_model(path)) if found is None else None
+    of_export = {"tokenizer_hash": own.hash} if own else {}
     chosen = Tokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer or own
-    known = facts.get("tokenizer_hash", None if own is None else own.hash)
-    measured = Measured(path, model, chosen, facts, known, None if found is None else model_card(found))
+    facts, card = (run_facts(found), model_card(found)) if found else (of_export, None)
+    measured = Measured(path, model_of(found, path), chosen, facts, card)
     if chosen is not None:
         given = tokenizer if isinstance(tokenizer, str) else f"{path}/tokenizer.json"
         measured.check_fits(chosen.vocab_size, chosen.hash, given)
     return measured
 
 
-def run_facts(found: Checkpoint | None) -> dict[str, Any]:
-    """Return a checkpoint's records of its run; empty for an exported folder."""
-    if found is None:
-        return {}
+def run_facts(found: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint's records of its run."""
     state = found.run_state()
     settings = state["recipe"]["settings"]
     try:

@@ -38,10 +38,8 @@ def read_running_text(task: str, data: bytes, place: str) -> RunningText:
     if task in ("enwik8", "text8"):
         if task == "text8" and (other := data.translate(None, _LETTERS)):
             raise InputError(f"'{place}' is not text8: it contains {other[:1]!r}", "expected a to z and blanks only")
-        is_whole = len(data) == WHOLE
-        text = data[-TEST:] if is_whole else data
-        unit = "character" if task == "text8" else "byte"
-        return RunningText(text, {unit: len(text)}, part=f"last {TEST:,} bytes" if is_whole else "all")
+        text, part = (data[-TEST:], f"last {TEST:,} bytes") if len(data) == WHOLE else (data, "all")
+        return RunningText(text, {"character" if task == "text8" else "byte": len(text)}, part=part)
     original = decoded(data, place)
     n_words = len(original.split())
     units = {"word": n_words, "word or line end": n_words + original.count("\n"), "byte": len(data)}
