@@ -112,11 +112,12 @@ def compare_corpora(
     facts = {"tokens": shared.total_tokens, "settings": recipe_settings(shared), "validation": about}
     texts = list(frozen.values())
     n_bytes = np.array([len(text.encode()) for text in texts], np.float64)
-    return run_experiment(
+    result = run_experiment(
         "compare", out, trials, {"validation": about}, run, lambda bits: compared(rows, np.array(bits), n_bytes, facts),
         measure=partial(bits_of, texts=texts, tokenizer=corpora[0].tokenizer, run=run),
-        files={VALIDATION: validation_bytes(frozen)},
     )  # fmt: skip
+    Folder(out).write_bytes(VALIDATION, validation_bytes(frozen))
+    return result
 
 
 def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list[Corpus]:

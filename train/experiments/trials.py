@@ -25,6 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, Interrupted, MachineError, RunFailed, WebtextError
 from webtext.base.html_pages.rendering import Section, sections_page
@@ -104,15 +106,13 @@ def held_out_sources(tokens: str | Sequence[str]) -> list[Source]:
 
 def run_experiment(
     verb: str, out: str, rows: Sequence[Trials], plan: Mapping[str, Any], run: Run,
-    judge: Callable[[list[list[Any]]], Result], *, measure: Callable[[Trial], Any] = Trial.loss,
-    files: Mapping[str, bytes] | None = None, may_fail: bool = False,
+    judge: Callable[[list[list[Any]]], Result], *, measure: Callable[[Trial], Any] = Trial.loss, may_fail: bool = False,
 ) -> Result:  # fmt: skip
     """Make the trials of all rows in the locked folder `out`, measure them, and write the result of `judge`.
 
-    `judge` gets each row's measures, None for a trial that failed. The result is VERB.json and its page VERB.html;
-    `files` are written there before the trials. `plan` must be equal for all trials of the folder, beyond what their
-    checkpoints record. ConfigError if it isn't, for two trials of one folder, and under torchrun, whose processes would
-    each start all the trials.
+    `judge` gets each row's measures, None for a trial that failed. The result is VERB.json and its page VERB.html. `plan`
+    must be equal for all trials of the folder, beyond what their checkpoints record. ConfigError if it isn't, for two
+    trials of one folder, and under torchrun, whose processes would each start all the trials.
     """
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
@@ -132,8 +132,6 @@ def run_experiment(
         raise DryRun
     with folder.held():
         folder.write_object(PLAN, plan)
-        for name, content in (files or {}).items():
-            folder.write_bytes(name, content)
         ended = run_trials(trials, verb, run, may_fail=may_fail)
         found = judge([[measure(trial) if trial in ended else None for trial in row] for row in rows])
         folder.write_object(f"{verb}.json", found.to_json())
@@ -264,14 +262,10 @@ def slots_for(trials: Trials) -> list[Mapping[str, str]]:
 
     There is one per GPU, or on a CPU one per core, fewer if OMP_NUM_THREADS gives each run several threads.
     """
-    gpus = list[str]()
-    if any(trial.settings.device != "cpu" for trial in trials):
-        import torch
-
-        named, n = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
-        gpus = named.split(",")[:n] if named else [str(i) for i in range(n)]
-    if gpus:
-        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[: len(trials)]]
+    if any(trial.settings.device != "cpu" for trial in trials) and (n := torch.cuda.device_count()):
+        named = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = named.split(",") if named else [str(i) for i in range(n)]
+        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[: min(n, len(trials))]]
     asked = os.environ.get("OMP_NUM_THREADS", "")
     n_threads = int(asked) if asked.lstrip("0").isdecimal() else 0
     n = max(1, min(available_cores() // (n_threads or 1), len(trials)))

@@ -93,11 +93,9 @@ def test_the_runs_are_printed_first_and_another_plan_is_rejected(
         run_experiment("sweep", out, [trials], {}, talking(dry_run=True), judged)
     assert f"sweep: 2 runs, 1 at a time, {2 * 12 * 4 * 32:,} tokens in all" in capsys.readouterr().err
     assert not Path(out).exists()
-    rows = [[trial] for trial in trials]
-    run_experiment("sweep", out, rows, {"windows": 4}, Run.quiet(), judged, files={"held.txt": b"out"})
+    run_experiment("sweep", out, [[trial] for trial in trials], {"windows": 4}, Run.quiet(), judged)
     written = json.loads((tmp_path / "out/sweep.json").read_text())
     assert written["rows"] == [{"losses": [trial.loss()]} for trial in trials]
-    assert (tmp_path / "out/held.txt").read_bytes() == b"out"
     with pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"):
         run_experiment("sweep", out, [trials], {"windows": 5}, Run.quiet(), judged)
 
