@@ -108,10 +108,7 @@ def blocked_attention_backward(
 
 blocked_attention.register_fake(lambda q_bhtd, k_bhtd, v_bhtd: torch.empty_like(q_bhtd))
 blocked_attention_backward.register_fake(
-    lambda dy_bhtd, q_bhtd, k_bhtd, v_bhtd: (
-        torch.empty_like(q_bhtd),
-        *(q_bhtd.new_empty(q_bhtd.shape) for _ in range(2)),
-    )
+    lambda dy_bhtd, q_bhtd, *_: (torch.empty_like(q_bhtd), *(q_bhtd.new_empty(q_bhtd.shape) for _ in range(2)))
 )
 blocked_attention.register_autograd(
     lambda ctx, dy_bhtd: blocked_attention_backward(dy_bhtd, *ctx.saved_tensors),

@@ -30,17 +30,17 @@ ToSlopes = Callable[[Tensor, Tensor], Tensor]
 
 
 def linear_cross_entropy(
-    hidden_nc: Tensor,
+    hidden: Tensor,
     weight_vc: Tensor,
-    targets_n: Tensor,
+    targets: Tensor,
     vocab_size: int,
-    counted_n: Tensor | None = None,
+    counted: Tensor | None = None,
     *,
     compiled: bool = False,
 ) -> Tensor:
-    """Return the mean over n of -log softmax(hidden @ weight.T)[target], ignoring rows of weight from `vocab_size` on.
+    """Return the mean over all targets of -log softmax(hidden @ weight.T)[target], in any shape, [..., c] and [...].
 
-    Where `counted_n` is false, a target adds 0 to the sum.
+    Rows of the weight from `vocab_size` on are ignored. Where `counted` is false, a target adds 0 to the sum.
     """
     replace = torch.compile(_to_slopes, dynamic=False) if compiled else _to_slopes
 
@@ -48,28 +48,31 @@ def linear_cross_entropy(
         blocks = _blocks(logits_nv, compiled)
         return -torch.cat([replace(logits_nv[block], targets_n[block], vocab_size) for block in blocks])
 
-    return chunked_loss(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)
+    return chunked_loss(hidden, weight_vc, targets, counted, to_slopes)
 
 
 def chunked_loss(
-    hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, counted_n: Tensor | None, to_slopes: ToSlopes
+    hidden: Tensor, weight_vc: Tensor, targets: Tensor, counted: Tensor | None, to_slopes: ToSlopes
 ) -> Tensor:
     """Return the mean loss as `linear_cross_entropy` does, by `to_slopes`. The gradients are computed with it."""
-    if counted_n is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
-        hidden_nc = hidden_nc * counted_n[:, None]
-    return cast(Tensor, _ChunkedLoss.apply(hidden_nc, weight_vc, targets_n, counted_n, to_slopes))  # type: ignore[no-untyped-call]
+    if counted is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
+        counted = counted.flatten()
+        hidden = hidden.flatten(0, -2) * counted[:, None]
+    arguments = hidden.flatten(0, -2), weight_vc, targets.flatten(), counted, to_slopes
+    return cast(Tensor, _ChunkedLoss.apply(*arguments))  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
-def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
-    """Return -log softmax(hidden @ weight.T)[target] of each position, [n], in float32 or wider, without gradient."""
+def token_losses(hidden: Tensor, weight_vc: Tensor, targets: Tensor, vocab_size: int) -> Tensor:
+    """Return -log softmax(hidden @ weight.T)[target] of each target, in its shape, float32 or wider, without gradient."""
+    hidden_nc, targets_n = hidden.flatten(0, -2), targets.flatten()
     losses_n = torch.empty(len(targets_n), dtype=sum_dtype(hidden_nc), device=hidden_nc.device)
     for rows in chunk_rows(len(targets_n), weight_vc):
         logits_nv = hidden_nc[rows] @ weight_vc.T
         for block in _blocks(logits_nv, compiled=False):
             log_probability_nv = _log_softmax(logits_nv[block], vocab_size)
             losses_n[rows][block] = -_picked(log_probability_nv, targets_n[rows][block])
-    return losses_n
+    return losses_n.view_as(targets)
 
 
 class _ChunkedLoss(torch.autograd.Function):

@@ -208,9 +208,8 @@ class GPT2(nn.Module):
 
     def mean_loss(self, hidden_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None = None) -> Tensor:
         """Return the loss of hidden states, as in `loss`."""
-        output = hidden_btc.flatten(0, 1), self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size
-        counted_n = None if counted_bt is None else counted_bt.flatten()
-        return linear_cross_entropy(*output, counted_n, compiled=self.is_compiled)
+        output = hidden_btc, self.token_embedding.weight, targets_bt, self.config.vocab_size
+        return linear_cross_entropy(*output, counted_bt, compiled=self.is_compiled)
 
     @torch.no_grad()
     def log_likelihood(
@@ -222,10 +221,8 @@ class GPT2(nn.Module):
         [b, last]: a token's logits cost about a third of what the 124M's blocks cost.
         """
         start = 0 if last is None else tokens_bt.shape[1] - 1 - last
-        hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt)[:, start:].flatten(0, 1)
-        targets_n = tokens_bt[:, start + 1 :].flatten()
-        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_n, self.config.vocab_size)
-        return -losses_n.view(len(tokens_bt), -1)
+        hidden_btc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt)[:, start:]
+        return -token_losses(hidden_btc, self.token_embedding.weight, tokens_bt[:, start + 1 :], self.config.vocab_size)
 
     @classmethod
     def with_values(cls, config: GPT2Config, values: Values) -> GPT2:

@@ -52,16 +52,13 @@ class Stage(nn.Module):
             return x_btc
         hidden_btc = cast(Tensor, model.final_norm(x_btc))
         counted_bt = self.rules.counted(inputs_bt)
-        output = model.token_embedding.weight, targets_bt.flatten(), model.config.vocab_size
+        output = hidden_btc, model.token_embedding.weight, targets_bt, model.config.vocab_size
         if not torch.is_grad_enabled():
-            if group is None:
-                return token_losses(hidden_btc.flatten(0, 1), *output).view_as(targets_bt)
-            return vocab_parallel_losses(hidden_btc, *output, group).view_as(targets_bt)
+            return token_losses(*output) if group is None else vocab_parallel_losses(*output, group)
         if group is None:
             loss = model.mean_loss(hidden_btc, targets_bt, counted_bt)
         else:
-            counted_n = None if counted_bt is None else counted_bt.flatten()
-            loss = vocab_parallel_loss(hidden_btc, *output, group, counted_n, compiled=model.is_compiled)
+            loss = vocab_parallel_loss(*output, group, counted_bt, compiled=model.is_compiled)
         return loss[None].clone()  # FSDP2 warns if its module returns a view
 
     def example(self, tokens_bt: Tensor) -> tuple[Tensor, Tensor]:

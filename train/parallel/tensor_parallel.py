@@ -143,10 +143,10 @@ def _scattered_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
 def vocab_parallel_loss(
     hidden_bsc: Tensor,
     weight_vc: Tensor,
-    targets_n: Tensor,
+    targets: Tensor,
     vocab_size: int,
     group: ProcessGroup,
-    counted_n: Tensor | None = None,
+    counted: Tensor | None = None,
     *,
     compiled: bool = False,
 ) -> Tensor:
@@ -164,23 +164,22 @@ def vocab_parallel_loss(
         replace(logits_nv, targets_n - first, total_n)
         return cast(Tensor, total_n - picked_n)
 
-    hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
-    return chunked_loss(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)
+    return chunked_loss(gather_sequence(hidden_bsc, group), weight_vc, targets, counted, to_slopes)
 
 
 @torch.no_grad()
 def vocab_parallel_losses(
-    hidden_bsc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: ProcessGroup
+    hidden_bsc: Tensor, weight_vc: Tensor, targets: Tensor, vocab_size: int, group: ProcessGroup
 ) -> Tensor:
-    """Return the loss of each position, [n], the same on all ranks; without gradient."""
+    """Return the loss of each target, in its shape, the same on all ranks; without gradient."""
     hidden_nc, first = gather_sequence(hidden_bsc, group).flatten(0, 1), distributed.get_rank(group) * len(weight_vc)
-    losses = []
+    losses, targets_n = [], targets.flatten()
     for rows in chunk_rows(len(targets_n), weight_vc):
         logits_nv = hidden_nc[rows] @ weight_vc.T
         logits_nv[:, max(0, vocab_size - first) :] = -torch.inf  # padding
         total_n, picked_n = _over_ranks(_of_rank(logits_nv, targets_n[rows] - first), group)
         losses.append(total_n - picked_n)
-    return torch.cat(losses)
+    return torch.cat(losses).view_as(targets)
 
 
 def _of_rank(logits_nv: Tensor, here_n: Tensor) -> Tensor:
