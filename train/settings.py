@@ -12,8 +12,7 @@ from typing import Any
 
 from webtext.base.config import from_table, options, setting
 from webtext.base.errors import ConfigError, did_you_mean
-from webtext.train.mesh import SCHEDULES as PIPELINE_SCHEDULES
-from webtext.train.mesh import MeshShape, check_microbatches, n_stages
+from webtext.train.mesh import SCHEDULES, MeshShape, check_microbatches, n_stages
 from webtext.train.shape import GPT2Config
 
 WORDS = {
@@ -23,7 +22,7 @@ WORDS = {
     "optimizer": ("adamw", "muon"),
     "schedule": ("cosine", "wsd"),
     "documents": ("joined", "masked", "padded"),
-    "pipeline_schedule": PIPELINE_SCHEDULES,
+    "pipeline_schedule": SCHEDULES,
 }
 """The values of settings that are words."""
 BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
@@ -54,9 +53,10 @@ class Checked:
             name, value = each.name, getattr(self, each.name)
             if isinstance(value, str) and value not in WORDS.get(name, (value,)):
                 raise ConfigError(f"{name} is '{value}'", did_you_mean(value, WORDS[name]))
-            if name in bounds and value is not None:
-                expected, holds = bounds[name]
-                require(holds(value), name, value, expected + (", or none" if "None" in str(each.type) else ""))
+            expected, holds = bounds.get(name, ("", lambda _: True))
+            if value is not None and not holds(value):
+                more = ", or none" if "None" in str(each.type) else ""
+                raise ConfigError(f"{name} is {value}", f"it must be {expected}{more}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +174,9 @@ class TrainSettings(Checked):
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
-        expected = f"0 or more and below steps = {self.steps}"
-        require(0 <= self.warmup_steps < self.steps, "warmup_steps", self.warmup_steps, expected)
+        if not 0 <= self.warmup_steps < self.steps:
+            expected = f"it must be 0 or more and below steps = {self.steps}"
+            raise ConfigError(f"warmup_steps is {self.warmup_steps}", expected)
         self.config(GPT2Config().vocab_size)  # raises if there is no such model
 
     @classmethod
@@ -283,15 +284,7 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
 
 def difference(recorded: dict[str, object], wanted: dict[str, object]) -> str:
     """Return the first setting that differs, as "steps is 200 here and 100 in the checkpoint"; empty if none does."""
-    order = list(options(TrainSettings))
-    names = sorted(recorded.keys() | wanted.keys(), key=lambda name: (name not in order, name))
-    for name in names:
+    for name in (*options(TrainSettings), *sorted(recorded.keys() | wanted.keys())):
         if recorded.get(name) != wanted.get(name):
             return f"{name} is {wanted.get(name)!r} here and {recorded.get(name)!r} in the checkpoint"
     return ""
-
-
-def require(holds: bool, name: str, value: object, expected: str) -> None:
-    """Raise ConfigError unless the setting `name` is as `expected`."""
-    if not holds:
-        raise ConfigError(f"{name} is {value}", f"it must be {expected}")

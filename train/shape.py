@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from webtext.base.errors import ConfigError, did_you_mean
@@ -26,9 +26,9 @@ class GPT2Config:
     vocab_size: int = 50257
 
     def __post_init__(self) -> None:
-        for name in ("n_layer", "n_head", "n_embd", "context", "vocab_size"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", "it must be a whole number of at least 1")
+        for name, value in asdict(self).items():
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} is {value!r}", "it must be a whole number of at least 1")
         if self.n_embd % self.n_head:
             raise ConfigError(
                 f"n_embd {self.n_embd} is not a multiple of n_head {self.n_head}", "each head takes an equal share"
@@ -44,8 +44,7 @@ class GPT2Config:
         shape = _SHAPES.get(_ALIASES.get(name, name))
         if shape is None:
             raise ConfigError(f"unknown model size '{name}'", did_you_mean(name, [*_SHAPES, *_ALIASES]))
-        n_layer, n_head, n_embd = shape
-        return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **changes})
+        return cls(**dict(zip(("n_layer", "n_head", "n_embd"), shape, strict=True)) | changes)
 
     @property
     def n_parameters(self) -> int:

@@ -52,9 +52,8 @@ def test_a_named_size_may_be_changed_in_part() -> None:
 
 
 def test_the_first_difference_is_reported_in_the_order_of_the_settings() -> None:
-    assert difference({"steps": 1, "seed": 2, "vocab_size": 3}, {"steps": 1, "seed": 3, "vocab_size": 4}) == (
-        "seed is 3 here and 2 in the checkpoint"
-    )
+    recorded, wanted = {"vocab_size": 3, "seed": 2, "steps": 1}, {"vocab_size": 4, "seed": 3, "steps": 2}
+    assert difference(recorded, wanted) == "steps is 2 here and 1 in the checkpoint"
     assert difference({"a": 1}, {"a": 1}) == ""
 
 
