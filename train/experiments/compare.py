@@ -19,7 +19,7 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,21 +58,8 @@ NOTES = (
 NO_CHANCE = "One seed or document shows nothing about chance. Give --seeds 3 or more."
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """A build or a token set, under its name in messages and folders."""
-
-    name: str
-    source: Source
-    tokenizer: Tokenizer
-
-    @property
-    def slug(self) -> str:
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.") or "corpus"
-
-    def passes(self, settings: TrainSettings) -> float:
-        """Return how often a run with these settings reads the training documents."""
-        return source_uses([self.source], settings)[0].passes
+Corpora = Mapping[str, Source]
+"""The token sets of the corpora, by their names in messages."""
 
 
 def compare_corpora(
@@ -90,19 +77,21 @@ def compare_corpora(
     `arguments` are as in `open_corpora`; `validation` is the file of a frozen set. Whatever can be rejected is rejected
     before the first step. Writes runs/, the validation set, the result and its page into `out`.
     """
-    corpora = open_corpora(arguments, tokenizer)
+    corpora, tok = open_corpora(arguments, tokenizer)
     asked, per_step, n_seeds = settings.total_tokens, settings.batch_size * settings.context, compare.seeds or SEEDS
-    fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
+    most_passes = max(source_uses([source], settings)[0].passes for source in corpora.values())
+    fits = int(asked / most_passes // per_step) * per_step
     shared = with_tokens(settings, min(asked, fits))  # so that the smallest corpus is not repeated
-    frozen = frozen_validation(corpora, validation)
+    frozen = frozen_validation(corpora, tok, validation)
     rows: list[dict[str, Any]] = []
     trials: list[Trials] = []
-    for i, corpus in enumerate(corpora):
-        name, train, passes = corpus.name, corpus.source.train, corpus.passes(shared)
-        n_before = sum(each.source.train.hash == train.hash for each in corpora[:i])
-        seed, place = settings.seed + n_before * n_seeds, Path(out) / "runs" / corpus.slug
+    hashes = [source.train.hash for source in corpora.values()]
+    for i, (name, source) in enumerate(corpora.items()):
+        train, passes = source.train, source_uses([source], shared)[0].passes
+        n_before = hashes[:i].count(train.hash)
+        seed, place = settings.seed + n_before * n_seeds, Path(out) / "runs" / slug(name)
         kept = changed(shared, keep_checkpoints=1, seed=seed)
-        trials.append(seeded(name, [corpus.source.name], kept, n_seeds, place))
+        trials.append(seeded(name, [source.name], kept, n_seeds, place))
         row = {"corpus": name, "documents": train.n_documents, "passes": passes}
         rows.append(row | {"seeds": list(range(seed, seed + n_seeds))})
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
@@ -114,58 +103,63 @@ def compare_corpora(
     n_bytes = np.array([len(text.encode()) for text in texts], np.float64)
     result = run_experiment(
         "compare", out, trials, {"validation": about}, run, lambda bits: compared(rows, np.array(bits), n_bytes, facts),
-        measure=partial(bits_of, texts=texts, tokenizer=corpora[0].tokenizer, run=run),
+        measure=partial(bits_of, texts=texts, tokenizer=tok, run=run),
     )  # fmt: skip
     Folder(out).write_bytes(VALIDATION, validation_bytes(frozen))
     return result
 
 
-def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list[Corpus]:
-    """Open the corpora `NAME=PATH` or `PATH`: builds (with tokens/ and tokenizer/) or token sets.
+def open_corpora(arguments: Sequence[str], named: str | None) -> tuple[Corpora, Tokenizer]:
+    """Open the corpora `NAME=PATH` or `PATH`: builds (with tokens/ and tokenizer/) or token sets; and their tokenizer.
 
-    `tokenizer` packed all of them; without it, the first corpus's own did, for a token set that of the folder around it.
-    ConfigError for fewer than two corpora or for equal names.
+    The tokenizer `named` packed all of them; without it, the first corpus's own did, for a token set that of the folder
+    around it. ConfigError for fewer than two corpora or for equal names. InputError if a corpus doesn't exist, if it has no
+    training tokens, or if another tokenizer packed it.
     """
     if len(arguments) < 2:
         raise ConfigError("fewer than two corpora are named", "webtext train compare build-a build-b …")
-    corpora = [open_corpus(arguments[0], None if tokenizer is None else Tokenizer.load(tokenizer))]
-    corpora += [open_corpus(argument, corpora[0].tokenizer) for argument in arguments[1:]]
-    for i, corpus in enumerate(corpora):
-        if any(corpus.slug == other.slug for other in corpora[:i]):
-            raise ConfigError(f"two corpora have the name '{corpus.name}'", "name them: one=PATH other=PATH")
-    return corpora
+    tokenizer = None if named is None else Tokenizer.load(named)
+    corpora: dict[str, Source] = {}
+    for argument in arguments:
+        name, equals, path = argument.rstrip("/").partition("=")
+        if not equals or Folder(argument).exists("."):
+            name = path = argument.rstrip("/")
+        if slug(name) in map(slug, corpora):
+            raise ConfigError(f"two corpora have the name '{name}'", "name them: one=PATH other=PATH")
+        is_set = Folder(path).exists("manifest.json")
+        if not is_set and not Folder(path).exists("tokens/manifest.json"):
+            raise InputError(
+                f"'{path}' is neither a build nor a token set", "expected a manifest.json or tokens/ in it"
+            )
+        build = Folder(path.rpartition("/")[0] or "." if is_set else path)
+        if tokenizer is None:
+            if not build.exists("tokenizer/tokenizer.json"):
+                raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
+            tokenizer = Tokenizer.load(build.location("tokenizer/tokenizer.json"))
+        (source,) = open_sources(path if is_set else Folder(path).location("tokens"))
+        source.train.check_tokenizer(tokenizer)
+        if not source.train.n_tokens:
+            raise InputError(f"'{source.name}' has no training tokens", "build the corpus, and pack it")
+        corpora[name] = source
+    assert tokenizer is not None
+    return corpora, tokenizer
 
 
-def open_corpus(argument: str, tokenizer: Tokenizer | None) -> Corpus:
-    """Open one corpus. InputError if there is none, if it has no training tokens, or if another tokenizer packed it."""
-    name, equals, path = argument.partition("=")
-    if not equals or Folder(argument).exists("."):
-        name = path = argument
-    is_set = Folder(path).exists("manifest.json")
-    if not is_set and not Folder(path).exists("tokens/manifest.json"):
-        raise InputError(f"'{path}' is neither a build nor a token set", "expected a manifest.json or tokens/ in it")
-    build = Folder(path.rstrip("/").rpartition("/")[0] or "." if is_set else path)
-    if tokenizer is None:
-        if not build.exists("tokenizer/tokenizer.json"):
-            raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
-        tokenizer = Tokenizer.load(build.location("tokenizer/tokenizer.json"))
-    (source,) = open_sources(path if is_set else Folder(path).location("tokens"))
-    source.train.check_tokenizer(tokenizer)
-    if not source.train.n_tokens:
-        raise InputError(f"'{source.name}' has no training tokens", "build the corpus, and pack it")
-    return Corpus(name.rstrip("/"), source, tokenizer)
+def slug(name: str) -> str:
+    """Return a corpus's name as a folder's."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "corpus"
 
 
-def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:
+def frozen_validation(corpora: Corpora, tokenizer: Tokenizer, named: str | None) -> dict[str, str]:
     """Return the texts by id of the file `named`, or of the shared held-out documents, at most MAX_BYTES of them.
 
     InputError if there are none, or if a corpus trains on one of the documents.
     """
-    found = _shared(corpora) if named is None else read_validation(named)
-    for corpus in corpora:
-        if n := len(found.keys() & ids_of(corpus.source.train)):
+    found = _shared(corpora, tokenizer) if named is None else read_validation(named)
+    for name, source in corpora.items():
+        if n := len(found.keys() & ids_of(source.train)):
             raise InputError(
-                f"'{corpus.name}' trains on {n:,} of the {len(found):,} documents of the validation set",
+                f"'{name}' trains on {n:,} of the {len(found):,} documents of the validation set",
                 "name a --validation set that no corpus has in its training part",
             )
     return found
@@ -234,21 +228,21 @@ def document_stream(texts: Sequence[str], tokenizer: Any) -> tuple[Any, Any]:
     return np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1]
 
 
-def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
-    held = [ids_of(corpus.source.validation) for corpus in corpora]
-    shared = set.intersection(*held)
+def _shared(corpora: Corpora, tokenizer: Tokenizer) -> dict[str, str]:
+    held = {name: ids_of(source.validation) for name, source in corpora.items()}
+    shared = set.intersection(*held.values())
     if not shared:
-        counts = ", ".join(f"'{corpus.name}' {len(mine):,}" for corpus, mine in zip(corpora, held, strict=True))
+        counts = ", ".join(f"'{name}' {len(ids):,}" for name, ids in held.items())
         raise InputError(
             f"no document is held out by all corpora: {counts}",
             f"build them from the same pages, or name documents that none of them has: --validation {VALIDATION}",
         )
-    documents = corpora[0].source.validation.documents()
+    documents = next(iter(corpora.values())).validation.documents()
     tokens = {document.id: document.tokens[1:] for document in documents if document.id in shared}
     texts: dict[str, str] = {}
     n_bytes = 0
     for identifier in sorted(tokens):
-        text = corpora[0].tokenizer.decode_bytes(tokens[identifier]).decode(errors="replace")
+        text = tokenizer.decode_bytes(tokens[identifier]).decode(errors="replace")
         n_bytes += len(text.encode())
         if texts and n_bytes > MAX_BYTES:
             break
