@@ -25,19 +25,23 @@ class Engine:
 
     data_rank, n_data = 0, 1
     """Which of the shares of a batch this process reads, and their number. Processes sharing a model read the same one."""
+    share: Tensor
+    """The targets of the last step that count, as a share of all: gradients are means over all until they are used."""
 
     def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.rules, self.device, self.dtype = model, rules, device, dtype
+        self.home = device
+        """Where the parameters are updated."""
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
         """The parameters that this process updates, by their names in the complete model: shards of split ones, plain tensors."""
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
-        """Set the parameters' `grad` to the gradient of a step and return its loss, the same in all processes.
+        """Set the parameters' `grad` and return the loss of a step, the same in all processes.
 
-        Both are means over the counted targets of all `microbatches` (windows [b, t + 1]) of all processes together.
-        Each microbatch is freed before the next one is read.
+        It is the mean over the counted targets of all `microbatches` (windows [b, t + 1]) of all processes together. They
+        are a `share` of all targets, over which `grad` is a mean. Each microbatch is freed before the next one is read.
         """
-        loss, share = torch.zeros((2,), device=self.device)
+        loss, share = torch.zeros(2, device=self.device).unbind()
         with cast_parameters(self.model, self.dtype):
             for tokens_bt in microbatches:
                 inputs_bt = tokens_bt[:, :-1]
@@ -46,19 +50,21 @@ class Engine:
                 part.backward()  # type: ignore[no-untyped-call]
                 loss = loss + part.detach()
                 share += self.rules.counted_share(inputs_bt)
-        return self.rules.mean_over_counted(loss, share / n_microbatches, (p.grad for p in self.parameters.values()))
+        self.share = share / n_microbatches
+        return loss / self.share
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         """Return the parameters' optimizer, whose groups take the learning rate (`optimizer.set_learning_rate`)."""
         return make_optimizer(self.parameters, settings, self.stored)
 
     def gradient_norm(self) -> Tensor:
-        """Return the Euclidean norm of the complete model's gradient, a scalar, the same in all processes."""
-        return gradient_norm(self.model)
+        """Return the Euclidean norm of the loss's complete gradient, a scalar, the same in all processes."""
+        return gradient_norm(self.model) / self.share
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
         """Begin `optimizer.update` of all parameters, which frees their gradients. Later calls wait for it."""
-        update(optimizer, norm, max_norm, fault)
+        norm, fault, share = (scalar.to(self.home) for scalar in (norm, fault, self.share))
+        update(optimizer, norm, max_norm, fault, share)
         optimizer.zero_grad(set_to_none=True)
 
     def parameters_changed(self) -> None:

@@ -20,7 +20,6 @@ from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.engine import Engine
 from webtext.train.model.initialization import drawn
-from webtext.train.optimizer.optimizer import update
 from webtext.train.parallel.parallelize import ParallelModel
 
 CONFIG = GPT2Config(n_head=4, n_embd=32, context=16, vocab_size=250)
@@ -79,8 +78,7 @@ def train(engine: Engine, steps: int, optimizer_name: str = "adamw") -> list[dic
         parts = batch[engine.data_rank * share : (engine.data_rank + 1) * share].split(min(MICROBATCH, share))
         loss = engine.forward_backward(iter(parts), len(parts))
         norm = engine.gradient_norm()
-        update(optimizer, norm, MAX_NORM, torch.tensor(0.0))
-        optimizer.zero_grad()
+        engine.update(optimizer, MAX_NORM, norm, torch.tensor(0.0))
         engine.parameters_changed()
         held = [(name, bits(p)) for name, p in parameters.items()]
         rows.append({"loss": loss.item(), "norm": norm.item(), "held": held})

@@ -198,7 +198,7 @@ def test_no_memory_is_used_before_what_wrote_or_read_it_is_over(group: int, dtyp
 
 def test_a_layer_may_be_updated_as_soon_as_its_gradients_are_on_the_host() -> None:
     with simulated(3, group=2) as (device, offloaded):
-        offloaded.on_gradients = lambda layer, row: change(offloaded, layer)
+        offloaded.on_gradients = lambda layer: change(offloaded, layer)
         for _ in range(2):
             offloaded.forward_backward(on_device(3))
     assert device.races == []
@@ -269,7 +269,7 @@ def test_the_host_takes_gradients_while_earlier_layers_are_computed() -> None:
     """Nothing waits for a layer's gradients before the computing of the layer before it is queued."""
     taken: dict[int, int] = {}
     with simulated(5) as (device, offloaded), computed_layers(device) as began:
-        offloaded.on_gradients = lambda layer, row: taken.update({layer: device.counts.n_launched})
+        offloaded.on_gradients = lambda layer: taken.update({layer: device.counts.n_launched})
         offloaded.forward_backward(on_device(1))
     assert list(taken) == [4, 3, 2, 1, 0, ENDS]
     assert all(taken[layer] > began[-layer][0] for layer in (4, 3, 2, 1))  # layer - 1, going back

@@ -23,7 +23,7 @@ from webtext.train.optimizer.optimizer import Reading, is_fault, set_learning_ra
 
 META = torch.device("meta")
 SHAPE = {"n_head": 2, "n_embd": 32, "context": 16, "batch_size": 4, "microbatch_size": 2, "dtype": "bfloat16"}
-FINE = [1.0, 0.0]  # norm and fault
+FINE = [1.0, 0.0, 1.0]  # norm, fault and share
 MICROBATCHES = 2
 
 

@@ -7,7 +7,7 @@ one context; only its last `stride` tokens are scored, the others are context.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,16 +61,6 @@ class WindowRules:
         """Return the share of a microbatch's targets that count, a scalar on its device."""
         counted_bt = self.counted(tokens_bt)
         return torch.ones((), device=tokens_bt.device) if counted_bt is None else counted_bt.float().mean()
-
-    def mean_over_counted(self, loss: Tensor, share: Tensor, gradients: Iterable[Tensor | None]) -> Tensor:
-        """Return the mean loss of a step over the counted targets, a `share` of all targets.
-
-        `loss` is their sum divided by the number of all targets. Scales the gradients (None if missing) in place too.
-        """
-        share, slopes = share.to(loss.dtype), [gradient for gradient in gradients if gradient is not None]
-        if self.pads and slopes:  # a mean over the targets of the entire step, not of each microbatch
-            torch._foreach_mul_(slopes, (1 / share).to(slopes[0]))
-        return loss / share
 
 
 class Windows:

@@ -202,7 +202,7 @@ class GPT2(nn.Module):
         """Return the mean cross-entropy in nats; `documents_bt` is as in `hidden`.
 
         Where `counted_bt` is false, a target adds 0 to the sum, but is in the divisor, which so is the same for all
-        microbatches; `WindowRules.mean_over_counted` corrects that for the sum over a step.
+        microbatches; `Engine.forward_backward` corrects that for the sum over a step.
         """
         return self.mean_loss(self.hidden(tokens_bt, documents_bt=documents_bt), targets_bt, counted_bt)
 

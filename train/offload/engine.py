@@ -59,10 +59,8 @@ class OffloadedEngine(Engine):
         """Compute groups of microbatches layer after layer, waiting for a layer's update if it is still in progress."""
         batches = list(microbatches)
         shares = (self.rules.counted_share(tokens_bt[:, :-1]) for tokens_bt in batches)
-        share: Tensor = sum(shares, torch.zeros((), device=self.device)) / n_microbatches
-        if self.rules.pads:
-            self._share = Reading(share[None])  # the host's thread scales gradients by it, long after it is known
-        return self.offloaded.forward_backward(batches) / share
+        self.share = sum(shares, torch.zeros((), device=self.device)) / n_microbatches
+        return self.offloaded.forward_backward(batches) / self.share
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         self.offloaded.on_gradients = self._on_gradients
@@ -72,11 +70,11 @@ class OffloadedEngine(Engine):
     def gradient_norm(self) -> Tensor:
         """Return the norm as `nn.utils.clip_grad_norm_` computes it, on the host, where the gradients are."""
         norm: Tensor = torch.linalg.vector_norm(torch.stack([self._norms[name] for name in self.parameters]))
-        return norm.to(self.device, non_blocking=True)
+        return norm.to(self.device, non_blocking=True) / self.share
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
         """Update on the host, layer by layer, while the next step's first layers are computed."""
-        reading = Reading(torch.stack([norm, fault]))  # which the thread waits for
+        reading = Reading(torch.stack([norm, fault, self.share]))  # which the thread waits for
         self.offloaded.update(lambda layer: self._step(layer, max_norm, *map(torch.tensor, reading.read())))
 
     def parameters_changed(self) -> None:
@@ -91,16 +89,14 @@ class OffloadedEngine(Engine):
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
         return total_loss(self.offloaded, windows, batch_size, World(0, 1, self.device), rules=self.rules)
 
-    def _on_gradients(self, layer: int, row: Tensor) -> None:
+    def _on_gradients(self, layer: int) -> None:
         """Compute the norms of a layer's gradients, while the device computes earlier layers."""
-        if self.rules.pads:
-            row.mul_(1 / self._share.read()[0])
         for name, parameter in self.parameters.items():
             if layer_of(name) == layer and parameter.grad is not None:
                 self._norms[name] = torch.linalg.vector_norm(parameter.grad)
 
-    def _step(self, layer: int, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        update(self._optimizers[layer], norm, max_norm, fault)
+    def _step(self, layer: int, max_norm: float | None, norm: Tensor, fault: Tensor, share: Tensor) -> None:
+        update(self._optimizers[layer], norm, max_norm, fault, share)
         self.offloaded.refresh(layer)
 
 

@@ -72,8 +72,8 @@ class HostLayers:
 
 Event = Any
 """A point in a stream's work, as `torch.cuda.Event`. `wait` makes the current stream wait for it, `synchronize` the host."""
-OnGradients = Callable[[int, Tensor], None]
-"""Called in the host's thread with a layer and its row of complete gradients."""
+OnGradients = Callable[[int], None]
+"""Called in the host's thread with a layer whose row of gradients is complete."""
 
 
 class Link:
@@ -208,7 +208,7 @@ class GradientRows:
             left.synchronize()
             target.add_(arriving) if adds else target.copy_(arriving)
             if then is not None:
-                then(layer, target)
+                then(layer)
 
         row.taken = self._link.host.submit(take)
 

@@ -118,13 +118,16 @@ def is_fault(loss: Tensor, norm: Tensor, limits: tuple[float, float]) -> Tensor:
     return torch.where((loss.abs() <= of_loss) & (norm.abs() <= of_norm), 0.0, 1.0)
 
 
-def update(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float | None, fault: Tensor) -> None:
-    """Make one step of `optimizer` with gradients clipped to `max_norm`; if `fault` is 1, change nothing.
+def update(
+    optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float | None, fault: Tensor, share: Tensor | float = 1.0
+) -> None:
+    """Make one step of `optimizer` with gradients / `share` clipped to `max_norm`; if `fault` is 1, change nothing.
 
-    Each part divides by `grad_scale` and obeys `found_inf` itself, as torch's fused optimizers do (the contract of
-    torch.amp.GradScaler), so the host doesn't wait for the decision.
+    `norm` is theirs after that division (`Engine.forward_backward`). Each part divides by `grad_scale` and obeys
+    `found_inf` itself, as torch's fused optimizers do (the contract of torch.amp.GradScaler), so the host doesn't wait for
+    the decision.
     """
-    scale = ((norm + NO_ZERO) / (max_norm or torch.inf)).clamp(min=1.0).float()
+    scale = (((norm + NO_ZERO) / (max_norm or torch.inf)).clamp(min=1.0) * share).float()
     parts: tuple[Any, ...] = getattr(optimizer, "parts", (optimizer,))
     for part in parts:
         part.grad_scale, part.found_inf = scale, fault

@@ -24,7 +24,6 @@ from torch.distributed import new_subgroups_by_enumeration
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.optim import Optimizer
 
 from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.distributed import HANG_TIMEOUT
@@ -55,7 +54,7 @@ class ParallelModel(Engine):
         values: Values,
     ) -> None:
         self.device, self.dtype, self.rules, self.machine = device, dtype, rules, settings.machine
-        self._home = torch.device("cpu") if self.machine.offload else device
+        self.home = torch.device("cpu") if self.machine.offload else device
         self.shape = shape = self.machine.mesh_shape(distributed.get_world_size())
         self.mesh = mesh = shape.build(device.type)
         self.n_data = shape.n_data
@@ -71,14 +70,14 @@ class ParallelModel(Engine):
                 split_tensors(stage.model, stage.tensor_group)
             if shape.fsdp > 1:
                 self._shard(stage)
-            stage.to_empty(device=self._home)
+            stage.to_empty(device=self.home)
             for name, piece in stage.model.named_parameters():
                 self._fill(name, piece, values(name, shapes[name]))
                 self._pieces[name] = piece
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
         split = ("tp", "dp", "fsdp")  # in this order: FSDP2 shards the parts that tensor parallel made
         ranks = mesh["dp", "fsdp", "tp"].mesh.permute(2, 0, 1).contiguous()
-        groups, kinds = list(map(mesh.get_group, split)), {device.type, self._home.type}
+        groups, kinds = list(map(mesh.get_group, split)), {device.type, self.home.type}
         self._stored_on = {kind: DeviceMesh.from_group(groups, kind, ranks, mesh_dim_names=split) for kind in kinds}
         self._pipelines: dict[tuple[bool, int], Any] = {}  # torch's schedules
         self._tied_pair: distributed.ProcessGroup | None = None  # of the ranks with the tied weight's two copies
@@ -129,8 +128,9 @@ class ParallelModel(Engine):
         # Only the last stage of a pipeline has a loss, on all its tensor parallel ranks; all ranks have the share.
         sums = torch.stack([loss.double(), share.double() / self.shape.pp])  # one message for both
         distributed.all_reduce(sums)
-        total, shares = sums / self.shape.tp
-        return self.rules.mean_over_counted(total / self.n_data, shares / self.n_data, self._take_gradients())
+        self._take_gradients()
+        loss, self.share = (sums / self.shape.tp / self.n_data).unbind()
+        return loss / self.share
 
     @contextlib.contextmanager
     def _casts(self, n_passes: int = 0) -> Iterator[None]:
@@ -181,8 +181,8 @@ class ParallelModel(Engine):
         self._pipelines[key].step(*inputs, tokens_bt=tokens_bt, **how)
         return torch.stack(how["losses"]).detach().sum() if how["losses"] else None
 
-    def _take_gradients(self) -> list[Tensor]:
-        """Move the gradients to the parameters that the optimizer updates, and return them."""
+    def _take_gradients(self) -> None:
+        """Move the gradients to the parameters that the optimizer updates."""
         gradients = {name: _local(piece.grad) for name, piece in self._pieces.items() if piece.grad is not None}
         if self.shape.tp > 1:  # gradients of what isn't split are of a part of the sequence: summed in one message
             parts = {name: gradient for name, gradient in gradients.items() if split_axis(name) is None}
@@ -194,7 +194,6 @@ class ParallelModel(Engine):
             distributed.all_reduce(gradients[TOKEN_EMBEDDING], group=self._tied_pair)
         for name, piece in self._pieces.items():
             self.parameters[name].grad, piece.grad = gradients.get(name), None
-        return list(gradients.values())
 
     def gradient_norm(self) -> Tensor:
         """Return the norm in float64: each shard's squares, divided by its number of copies, summed over all ranks."""
@@ -206,15 +205,12 @@ class ParallelModel(Engine):
         for n, gradients in by_holders.items():
             squares += nn.utils.get_total_norm(gradients).double() ** 2 / n
         distributed.all_reduce(squares)  # torch's own norm of a DTensor reduces over one mesh, not over stages too
-        return squares.sqrt()
+        return squares.sqrt() / self.share
 
     def _n_holders(self, name: str) -> int:
         """Return how many processes have the same shard of a parameter."""
         n = self.shape.dp * (self.shape.tp if split_axis(name) is None else 1)
         return 2 * n if name == TOKEN_EMBEDDING and self._tied_pair is not None else n
-
-    def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        super().update(optimizer, max_norm, norm.to(self._home), fault.to(self._home))
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
         """Return the DTensor whose local shard is `tensor`, on a mesh of its device; a meta tensor's is the run's."""
