@@ -8,7 +8,6 @@ compared with its config.json by name and shape before anything is allocated.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "encoder.json")
 _MASKS = (".attn.bias", ".attn.masked_bias")  # buffers of older versions, the same in every model
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # The architecture fixes these values: a folder with others is another model.
-_FIXED = {
+_FIXED: dict[str, Any] = {
     "model_type": "gpt2",
     "activation_function": "gelu_new",
     "layer_norm_epsilon": 1e-5,
@@ -145,7 +144,11 @@ def write_huggingface(
         tokenizer.save(place.url, model_max_length=config.context)
     if card is not None:
         place.write_bytes("README.md", card.encode())
-    place.write_bytes("config.json", (json.dumps(_their_config(config, eot_id, kind), indent=2) + "\n").encode())
+    theirs = _FIXED | {"architectures": ["GPT2LMHeadModel"], "initializer_range": 0.02, "torch_dtype": kind}
+    theirs |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)  # the default of transformers is 0.1
+    theirs |= {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
+    theirs |= {"n_positions": config.context, "n_ctx": config.context, "bos_token_id": eot_id, "eos_token_id": eot_id}
+    place.write_object("config.json", theirs)
 
 
 def own_tokenizer(folder: Path) -> Tokenizer | None:
@@ -193,15 +196,6 @@ def _read_config(place: Folder) -> GPT2Config:
         raise InputError(f"'{location}' is damaged: {error}", "copy the folder again") from None
     except ConfigError as error:
         raise InputError(f"'{location}': {error.lines[0]}", *error.lines[1:]) from None
-
-
-def _their_config(config: GPT2Config, eot_id: int | None, kind: str) -> dict[str, Any]:
-    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)  # the default of transformers is 0.1
-    sizes = {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
-    context = {"n_positions": config.context, "n_ctx": config.context}
-    ends = {"bos_token_id": eot_id, "eos_token_id": eot_id}
-    more = {"architectures": ["GPT2LMHeadModel"], "initializer_range": 0.02, "torch_dtype": kind}
-    return {**_FIXED, **sizes, **context, **dropout, **ends, **more}
 
 
 def _tensors(config: GPT2Config) -> Iterator[tuple[str, list[int], list[str]]]:
