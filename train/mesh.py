@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from webtext.base.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 LARGEST_GATHERED = 8 * 2**30
 """Bytes of a model's gathered parameters, in the step's dtype, that ranks with shards keep during a step: a tenth of a
@@ -67,12 +63,6 @@ class MeshShape:
 
     def __str__(self) -> str:
         return ",".join(f"{axis}={degree}" for axis, degree in asdict(self).items() if degree > 1) or "one process"
-
-    def build(self, device_type: str) -> DeviceMesh:
-        """Build torch's mesh of the run's processes, with all four axes in order."""
-        from torch.distributed.device_mesh import init_device_mesh
-
-        return init_device_mesh(device_type, tuple(asdict(self).values()), mesh_dim_names=AXES)
 
 
 def n_stages(schedule: str, pp: int) -> int:

@@ -243,7 +243,7 @@ def test_the_tensors_of_a_split_model_are_those_that_are_planned(
     rank_of(tp)
     settings = TrainSettings.of(n_layer=n_layer, n_head=4, n_embd=32, context=16, dtype="float32")
     model = GPT2(settings.config(250))
-    split_tensors(model, MeshShape(tp=tp).build("cpu")["tp"].get_group())
+    split_tensors(model, distributed.init_device_mesh("cpu", (tp,)).get_group())
     weights = {own(p).untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, Tensor] = {}
 

@@ -15,20 +15,21 @@ import contextlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed import new_subgroups_by_enumeration
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.distributed import HANG_TIMEOUT
 from webtext.train.engine import Engine
-from webtext.train.mesh import LARGEST_GATHERED, blocks_of_stage, n_stages, stages_of_rank
+from webtext.train.mesh import AXES, LARGEST_GATHERED, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import TOKEN_EMBEDDING, Values
 from webtext.train.model.precision import cast_parameters
@@ -56,7 +57,7 @@ class ParallelModel(Engine):
         self.device, self.dtype, self.rules, self.machine = device, dtype, rules, settings.machine
         self.home = torch.device("cpu") if self.machine.offload else device
         self.shape = shape = self.machine.mesh_shape(distributed.get_world_size())
-        self.mesh = mesh = shape.build(device.type)
+        self.mesh = mesh = init_device_mesh(device.type, astuple(shape), mesh_dim_names=AXES)
         self.n_data = shape.n_data
         self.data_rank = mesh.get_local_rank("dp") * shape.fsdp + mesh.get_local_rank("fsdp")
         self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
