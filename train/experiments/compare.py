@@ -40,7 +40,7 @@ from webtext.train.data.windows import Windows
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
-from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded, with_tokens
+from webtext.train.experiments.trials import Result, Row, Trial, run_experiment, seeded, with_tokens
 from webtext.train.settings import ExperimentSettings, TrainSettings
 
 VALIDATION, MEASURES = "validation.jsonl", "measures.json"
@@ -83,17 +83,16 @@ def compare_corpora(
     fits = int(asked / most_passes // per_step) * per_step
     shared = with_tokens(settings, min(asked, fits))  # so that the smallest corpus is not repeated
     frozen = frozen_validation(corpora, tok, validation)
-    rows: list[dict[str, Any]] = []
-    trials: list[Trials] = []
+    rows: list[Row] = []
     hashes = [source.train.hash for source in corpora.values()]
     for i, (name, source) in enumerate(corpora.items()):
         train, passes = source.train, source_uses([source], shared)[0].passes
         n_before = hashes[:i].count(train.hash)
         seed, place = settings.seed + n_before * n_seeds, Path(out) / "runs" / slug(name)
         kept = changed(shared, keep_checkpoints=1, seed=seed)
-        trials.append(seeded(name, [source.name], kept, n_seeds, place))
         row = {"corpus": name, "documents": train.n_documents, "passes": passes}
-        rows.append(row | {"seeds": list(range(seed, seed + n_seeds))})
+        row |= {"seeds": list(range(seed, seed + n_seeds))}
+        rows.append((row, seeded(name, [source.name], kept, n_seeds, place)))
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
         run.console.say(f"compare: '{name}': {passes:.2f} passes over {train.n_tokens:,} tokens{again}")
     about = described(frozen)
@@ -102,7 +101,7 @@ def compare_corpora(
     texts = list(frozen.values())
     n_bytes = np.array([len(text.encode()) for text in texts], np.float64)
     result = run_experiment(
-        "compare", out, trials, {"validation": about}, run, lambda bits: compared(rows, np.array(bits), n_bytes, facts),
+        "compare", out, rows, {"validation": about}, run, partial(compared, n_bytes=n_bytes, facts=facts),
         measure=partial(bits_of, texts=texts, tokenizer=tok, run=run),
     )  # fmt: skip
     Folder(out).write_bytes(VALIDATION, validation_bytes(frozen))
@@ -255,19 +254,19 @@ def ids_of(shards: TokenShards) -> set[str]:
     return {each for i in range(len(shards)) for each in shards.document_ids(i).to_pylist()}
 
 
-def compared(corpora: Sequence[Mapping[str, Any]], bits: Floats, n_bytes: Floats, facts: Mapping[str, Any]) -> Result:
-    """Judge the corpora by their runs' bits [corpora, seeds, documents] and the documents' bytes."""
-    rows = []
+def compared(corpora: Sequence[dict[str, Any]], n_bytes: Floats, facts: Mapping[str, Any]) -> Result:
+    """Judge the corpora by their "losses", bits by seed and document, and the documents' bytes."""
+    rows, bits = [], np.array([row.pop("losses") for row in corpora])
     found = [None, *differences(bits, n_bytes)]
     corrected = holm([each.p if each else None for each in found])
     for row, of_seeds, difference, p in zip(corpora, bits.sum(-1) / n_bytes.sum(), found, corrected, strict=True):
         values = of_seeds.tolist()
         spread = statistics.stdev(values) if len(values) > 1 else None
-        measured: dict[str, Any] = {"bits_per_byte": values, "mean": statistics.fmean(values), "spread": spread}
+        measured = {**row, "bits_per_byte": values, "mean": statistics.fmean(values), "spread": spread}
         if difference:
             word = NONE if p is None else NOISE if p >= ALPHA else BETTER if difference.difference < 0 else WORSE
             measured |= asdict(difference) | {"p": p, "verdict": word}
-        rows.append({**row, **measured})
+        rows.append(measured)
     notes = [f"Each run: {facts['tokens']:,} tokens. Validation set: {facts['validation']}."]
     notes += NOTES if any(p is not None for p in corrected) else [NO_CHANCE]
     return Result(title="Bits per byte, lower is better", notes=notes, columns=COLUMNS, rows=rows, facts=facts)

@@ -26,7 +26,7 @@ from webtext.base.html_pages.charts import Line, chart, dots
 from webtext.base.run import Run
 from webtext.train.data.sources import source_uses
 from webtext.train.experiments.significance import ALPHA
-from webtext.train.experiments.trials import LOSS, Result, Trials, held_out_sources, run_experiment, seeded, with_tokens
+from webtext.train.experiments.trials import LOSS, Result, Row, held_out_sources, run_experiment, seeded, with_tokens
 from webtext.train.settings import ScaleSettings, TrainSettings
 
 HEAD_SIZE, WARMUP_RATIO = 32, 0.1
@@ -67,24 +67,20 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
     if len(budgets) < FEWEST:
         raise ConfigError(f"{len(budgets)} budgets of tokens determine no law", "e.g. --tokens 1e6,2e6,4e6")
     n_seeds = scale.seeds or 1
-    rows: list[dict[str, Any]] = []
-    trials: list[Trials] = []
+    rows: list[Row] = []
     for size, n in itertools.product(sizes, budgets):
         ours = with_tokens(replace(size, warmup_steps=0), n)
         ours = replace(ours, warmup_steps=min(ours.steps - 1, math.ceil(ours.steps * WARMUP_RATIO)))
         config, n_tokens = ours.config(vocab_size), ours.total_tokens
         name, passes = f"{config.n_layer}x{config.n_embd}", source_uses(sources, ours)[0].passes
-        rows.append({"size": name, "parameters": config.n_parameters, "tokens": n_tokens, "passes": passes})
+        facts = {"size": name, "parameters": config.n_parameters, "tokens": n_tokens, "passes": passes}
         place = Path(out) / f"runs/{name}-tokens-{n_tokens}"
-        trials.append(seeded(f"{name}, {n_tokens:,} tokens", [tokens], ours, n_seeds, place))
+        rows.append((facts, seeded(f"{name}, {n_tokens:,} tokens", [tokens], ours, n_seeds, place)))
         run.console.say(
             f"scale: {name}: {config.n_parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
             f"{passes:.2f} passes{'; repeated text teaches less' if passes > 1 else ''}"
         )
-    return run_experiment(
-        "scale", out, trials, {"eval_windows": settings.monitor.eval_windows}, run,
-        lambda losses: scaled([row | {"losses": of} for row, of in zip(rows, losses, strict=True)]),
-    )  # fmt: skip
+    return run_experiment("scale", out, rows, {"eval_windows": settings.monitor.eval_windows}, run, scaled)
 
 
 def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:

@@ -21,7 +21,7 @@ from webtext.base.console import counted
 from webtext.base.errors import ConfigError, RunFailed, did_you_mean
 from webtext.base.run import Run
 from webtext.train.experiments.significance import ALPHA
-from webtext.train.experiments.trials import LOSS, Result, held_out_sources, run_experiment, seeded
+from webtext.train.experiments.trials import LOSS, Result, Row, held_out_sources, run_experiment, seeded
 from webtext.train.settings import ExperimentSettings, TrainSettings
 
 NOT_SWEPT = {
@@ -46,22 +46,19 @@ def run_sweep(
     split; ConfigError or InputError for the folder of another sweep; RunFailed if no candidate has a loss.
     """
     grid, n_seeds = make_grid(over), sweep.seeds or 1
-    rows = [
-        seeded(name, tokens, changed(settings, **values), n_seeds, Path(out, "trials", name))
-        for name, values in grid.items()
-    ]
+    rows: list[Row] = []
+    for name, values in grid.items():
+        trials = seeded(name, tokens, changed(settings, **values), n_seeds, Path(out, "trials", name))
+        rows.append(({"candidate": name, "values": values}, trials))
     held_out_sources(tokens)
     run.console.say(f"sweep: {len(grid)} candidates x {counted(n_seeds, 'seed')}, {settings.steps:,} steps each")
     plan = {"eval_windows": settings.monitor.eval_windows}
-    return run_experiment("sweep", out, rows, plan, run, partial(swept, grid, out), may_fail=True)
+    return run_experiment("sweep", out, rows, plan, run, partial(swept, out), may_fail=True)
 
 
-def swept(grid: Mapping[str, Mapping[str, Any]], out: str, losses: Sequence[Losses]) -> Result:
+def swept(out: str, candidates: Sequence[Mapping[str, Any]]) -> Result:
     """Return the result of a sweep; of equal losses the earlier candidate's is better. RunFailed if there is none."""
-    rows: list[dict[str, Any]] = [
-        {"candidate": name, "values": values, "losses": of, "loss": mean_loss(of)}
-        for (name, values), of in zip(grid.items(), losses, strict=True)
-    ]
+    rows = [{**each, "loss": mean_loss(each["losses"])} for each in candidates]
     rows.sort(key=lambda row: row["loss"])
     ran = [row for row in rows if row["loss"] < math.inf]
     if not ran:

@@ -11,7 +11,6 @@ SIGTERM to themselves: so a run saves and ends in any case.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import pickle
@@ -69,6 +68,8 @@ class Trial:
 
 
 Trials = Sequence[Trial]
+Row = tuple[dict[str, Any], Trials]
+"""What is known of a row of the result before its trials, one for each seed."""
 
 
 def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, n: int, folder: Path) -> list[Trial]:
@@ -105,12 +106,12 @@ def held_out_sources(tokens: str | Sequence[str]) -> list[Source]:
 
 
 def run_experiment(
-    verb: str, out: str, rows: Sequence[Trials], plan: Mapping[str, Any], run: Run,
-    judge: Callable[[list[list[Any]]], Result], *, measure: Callable[[Trial], Any] = Trial.loss, may_fail: bool = False,
+    verb: str, out: str, rows: Sequence[Row], plan: Mapping[str, Any], run: Run,
+    judge: Callable[[list[dict[str, Any]]], Result], *, measure: Callable[[Trial], Any] = Trial.loss, may_fail: bool = False,
 ) -> Result:  # fmt: skip
     """Make the trials of all rows in the locked folder `out`, measure them, and write the result of `judge`.
 
-    `judge` gets each row's measures, None for a trial that failed. The result is VERB.json and its page VERB.html. `plan`
+    `judge` gets the rows with their "losses", None for a trial that failed. The result is VERB.json and VERB.html. `plan`
     must be equal for all trials of the folder, beyond what their checkpoints record. ConfigError if it isn't, for two
     trials of one folder, and under torchrun, whose processes would each start all the trials.
     """
@@ -122,7 +123,7 @@ def run_experiment(
         if theirs.get(name) != value:
             was = f"'{out}' was made with {name} {theirs.get(name)}, but here it is {value}"
             raise ConfigError(was, "choose another --out, or remove the folder to start again")
-    trials = list(itertools.chain.from_iterable(rows))
+    trials = [trial for _, of in rows for trial in of]
     for i, trial in enumerate(trials):
         if any(trial.folder == other.folder for other in trials[:i]):
             raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
@@ -133,7 +134,7 @@ def run_experiment(
     with folder.held():
         folder.write_object(PLAN, plan)
         ended = run_trials(trials, verb, run, may_fail=may_fail)
-        found = judge([[measure(trial) if trial in ended else None for trial in row] for row in rows])
+        found = judge([row | {"losses": [measure(each) if each in ended else None for each in of]} for row, of in rows])
         folder.write_object(f"{verb}.json", found.to_json())
         folder.write_bytes(f"{verb}.html", sections_page(found.title, found.sections()).encode())
     return found

@@ -57,12 +57,11 @@ def test_a_setting_that_cannot_be_swept_is_rejected(over: list[str], message: st
 
 
 def test_the_best_has_the_lowest_mean_a_missing_loss_has_lost_and_of_equals_the_earlier_wins() -> None:
-    grid = make_grid(["learning_rate=1,2,3,4,5"])
-    table: list[Losses] = [[1.0, None], [2.9, 3.1], [2.0, 4.0], [math.nan, 1.0], [2.0, 3.0]]
-    found = swept(grid, "out", table)
-    assert [row["candidate"][14:] for row in found.rows] == ["5.0", "2.0", "3.0", "1.0", "4.0"]
+    table = {"a": [1.0, None], "b": [2.9, 3.1], "c": [2.0, 4.0], "d": [math.nan, 1.0], "e": [2.0, 3.0]}
+    found = swept("out", [{"candidate": name, "values": {"x": name}, "losses": of} for name, of in table.items()])
+    assert [row["candidate"] for row in found.rows] == ["e", "b", "c", "a", "d"]
     assert [row["loss"] for row in found.rows] == [2.5, 3.0, 3.0, "failed", "failed"]
-    assert found.facts["winner"] == {"values": {"learning_rate": 5.0}, "loss": 2.5}
+    assert found.facts["winner"] == {"values": {"x": "e"}, "loss": 2.5}
     assert mean_loss([1.0, None]) == mean_loss([1.0, math.inf]) == math.inf
 
 

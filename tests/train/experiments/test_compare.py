@@ -112,8 +112,8 @@ def test_a_verdict_needs_a_difference_beyond_that_of_seeds_and_documents() -> No
 
     def judged(runs: list[list[float]]) -> list[dict[str, Any]]:
         bits = 100 * np.repeat(np.array(runs)[..., None], 100, -1)
-        corpora = [{"corpus": f"{i}", "documents": 1, "passes": 1.0} for i in range(len(runs))]
-        return list(compared(corpora, bits, np.full(100, 100.0), {"tokens": 1, "validation": ""}).rows[1:])
+        corpora = [{"corpus": f"{i}", "documents": 1, "passes": 1.0, "losses": of} for i, of in enumerate(bits)]
+        return list(compared(corpora, np.full(100, 100.0), {"tokens": 1, "validation": ""}).rows[1:])
 
     found = judged([[1.00, 1.02, 0.98], [1.01, 0.99, 0.97], [0.90, 0.91, 0.89], [1.2, 1.21, 1.22]])
     assert [row["verdict"] for row in found] == [NOISE, BETTER, WORSE]

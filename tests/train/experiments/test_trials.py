@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_runs import SECONDS, talking, wait_until
@@ -35,8 +36,8 @@ def run(trials: list[Trial], *, may_fail: bool = False) -> list[Trial]:
     return run_trials(trials, "trials", Run.quiet(), may_fail=may_fail)
 
 
-def judged(losses: list[list[float]]) -> Result:
-    return Result(title="Trials", notes=[], columns=[], rows=[{"losses": of} for of in losses], facts={})
+def judged(rows: list[dict[str, Any]]) -> Result:
+    return Result(title="Trials", notes=[], columns=[], rows=rows, facts={})
 
 
 def weights(folder: str, step: int = 12) -> bytes:
@@ -82,7 +83,7 @@ def test_a_folder_of_another_run_is_rejected_before_any_starts(
     assert not Path(one.folder).exists()
     twice = [one, replace(other, folder=one.folder)]
     with pytest.raises(ConfigError, match="two runs have the folder of 'seed 1'"):
-        run_experiment("scale", str(tmp_path), [twice], {}, Run.quiet(), judged)
+        run_experiment("scale", str(tmp_path), [({}, twice)], {}, Run.quiet(), judged)
 
 
 def test_the_runs_are_printed_first_and_another_plan_is_rejected(
@@ -90,14 +91,14 @@ def test_the_runs_are_printed_first_and_another_plan_is_rejected(
 ) -> None:
     trials, out = trials_of(tokens, tmp_path, settings), str(tmp_path / "out")
     with pytest.raises(DryRun):
-        run_experiment("sweep", out, [trials], {}, talking(dry_run=True), judged)
+        run_experiment("sweep", out, [({}, trials)], {}, talking(dry_run=True), judged)
     assert f"sweep: 2 runs, 1 at a time, {2 * 12 * 4 * 32:,} tokens in all" in capsys.readouterr().err
     assert not Path(out).exists()
-    run_experiment("sweep", out, [[trial] for trial in trials], {"windows": 4}, Run.quiet(), judged)
+    run_experiment("sweep", out, [({}, [trial]) for trial in trials], {"windows": 4}, Run.quiet(), judged)
     written = json.loads((tmp_path / "out/sweep.json").read_text())
     assert written["rows"] == [{"losses": [trial.loss()]} for trial in trials]
     with pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"):
-        run_experiment("sweep", out, [trials], {"windows": 5}, Run.quiet(), judged)
+        run_experiment("sweep", out, [({}, trials)], {"windows": 5}, Run.quiet(), judged)
 
 
 def test_runs_with_threads_share_the_cores(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
