@@ -58,8 +58,7 @@ class OffloadedEngine(Engine):
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Compute groups of microbatches layer after layer, waiting for a layer's update if it is still in progress."""
         batches = list(microbatches)
-        shares = (self.rules.counted_share(tokens_bt[:, :-1]) for tokens_bt in batches)
-        self.share = sum(shares, torch.zeros((), device=self.device)) / n_microbatches
+        self.share = self.rules.counted_share(torch.cat(batches)[:, :-1])
         return self.offloaded.forward_backward(batches) / self.share
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:

@@ -74,7 +74,6 @@ class OffloadedModel:
         self._ends_gradients.settle()
         return cast(Tensor, sum(losses))  # in the order of the plain run
 
-    @torch.no_grad()
     def log_likelihood(
         self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
     ) -> Tensor:
