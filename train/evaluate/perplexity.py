@@ -36,15 +36,14 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     windows = Windows(held_out.streams(), context=model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
-    answer: dict[str, Any] = {"model": measured.path, "step": facts.get("step"), "data": data}
-    answer |= {"context": model.config.context, "stride": windows.stride}
     rules = WindowRules(masks=facts.get("documents") == "masked", eot_id=held_out.eot_id)
-    if rules.masks:
-        answer["documents"] = "masked"  # measured as it was trained; an exported folder does not record it
     with measured.judge(settings, run) as judge, run.console.progress(len(windows), "eval", "windows") as progress:
         loss, n_tokens = total_loss(judge.model, windows, settings.batch_size, judge.world, progress, rules)
-    answer |= {"dtype": dtype_name(judge.model), "tokens": n_tokens}
-    answer["perplexity"] = math.exp(min(loss / n_tokens, LARGEST_LOSS))
+    perplexity = math.exp(min(loss / n_tokens, LARGEST_LOSS))
+    answer = {"model": measured.path, "step": facts.get("step"), "data": data, "context": model.config.context}
+    answer |= {"stride": windows.stride, "dtype": dtype_name(judge.model), "tokens": n_tokens, "perplexity": perplexity}
+    if rules.masks:
+        answer["documents"] = "masked"  # measured as it was trained; an exported folder does not record it
     if tokenizer is not None:
         sizes = tokenizer.token_sizes.copy()
         sizes[list(tokenizer.special_tokens.values())] = 0  # which have no bytes of text

@@ -69,7 +69,7 @@ class Trial:
 
 Trials = Sequence[Trial]
 Row = tuple[dict[str, Any], Trials]
-"""What is known of a row of the result before its trials, one for each seed."""
+"""A row of the result as far as it is known before its trials, and these: one per seed."""
 
 
 def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, n: int, folder: Path) -> list[Trial]:
