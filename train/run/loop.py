@@ -35,7 +35,7 @@ VISIBLE_SECONDS = 120.0
 class TrainResult:
     """How a run ended. Losses are in nats per token, or None without a validation split or an update.
 
-    `mfu_ratio` and `memory_bytes` are as in `meter.Speed`: over all steps together, and the maximum of any step.
+    `mfu_ratio` is over all steps together (`meter.full_rate`), `memory_bytes` the maximum of any step.
     """
 
     checkpoint: str

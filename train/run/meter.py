@@ -7,8 +7,6 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
 from typing import IO, Any
 
 import torch
@@ -39,29 +37,15 @@ def data_sheet_peak(card: str) -> float | None:
     return next((peak for name, peak in PEAKS.items() if re.search(name, card)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Speed of a step over all processes. `mfu_ratio` is model FLOP/s divided by the sum of the GPUs' peaks.
+def full_rate(config: GPT2Config, world: World, dtype: torch.dtype) -> float | None:
+    """Return the tokens per second of an MFU of 1, whose model FLOP/s are the sum of the GPUs' peaks (PaLM, appendix B).
 
-    It is None on a CPU, on a GPU that isn't in PEAKS, and in other dtypes than bfloat16.
+    None on a CPU, on a GPU that isn't in PEAKS, and in other dtypes than bfloat16, which the table is of.
     """
-
-    tokens_per_second: float
-    mfu_ratio: float | None
-    memory_bytes: int
-
-    def __str__(self) -> str:
-        mfu = "" if self.mfu_ratio is None else f", MFU {self.mfu_ratio:.0%}"
-        return f"{self.tokens_per_second:,.0f} tokens/s{mfu}, {self.memory_bytes / 2**30:.1f} GiB"
-
-
-def speed_of(config: GPT2Config, world: World, dtype: torch.dtype, n_tokens: int, seconds: float) -> Speed:
-    """Return the speed of `n_tokens` tokens, over all processes, in `seconds`; MFU as in PaLM's appendix B."""
-    rate, peak = n_tokens / seconds, None
-    if world.device.type == "cuda" and dtype == torch.bfloat16:  # the table's dtype
-        peak = data_sheet_peak(torch.cuda.get_device_name(world.device))
-    mfu_ratio = None if peak is None else round(rate * config.flops_per_token / (world.size * peak), 4)
-    return Speed(round(rate, 1), mfu_ratio, memory_bytes(world.device))
+    if world.device.type != "cuda" or dtype != torch.bfloat16:
+        return None
+    peak = data_sheet_peak(torch.cuda.get_device_name(world.device))
+    return None if peak is None else world.size * peak / config.flops_per_token
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -79,7 +63,7 @@ class Record:
         self.log: IO[str] | None = None
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss"))
         self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": None, "memory_bytes": 0}
-        self._speed = partial(speed_of, config, world, getattr(torch, environment["dtype"]))
+        self._device, self._full_rate = world.device, full_rate(config, world, getattr(torch, environment["dtype"]))
         self._measured_at: int | None = None
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -118,14 +102,19 @@ class Record:
             row["skipped"] = fault
             report = self.console.warn if self.log is not None else self.console.say
             report(f"step {step:,} is skipped: {fault}")
-        speed = self._speed(n_tokens, seconds)
-        overall = self._speed(self.result["tokens"], self.result["seconds"])
-        most = max(speed.memory_bytes, self.result["memory_bytes"])
-        self.result |= {"mfu_ratio": overall.mfu_ratio, "memory_bytes": most}
-        self._append(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
-        note = f"loss {loss:.3f}, rate {rate:.2e}, gradient {norm:.2f}, {speed}"
-        facts = {name: row[name] for name in ("loss", "grad_norm", "learning_rate", "tokens") if name in row}
-        progress.advance(1, note, **facts, tokens_per_second=speed.tokens_per_second)
+        speed, mfu_ratio, n_bytes = n_tokens / seconds, self._mfu_ratio(n_tokens, seconds), memory_bytes(self._device)
+        row |= {"tokens_per_second": round(speed, 1), "mfu_ratio": mfu_ratio, "memory_bytes": n_bytes}
+        self._append(row | {"seconds": round(self.result["seconds"], 3)})
+        self.result["mfu_ratio"] = self._mfu_ratio(self.result["tokens"], self.result["seconds"])
+        self.result["memory_bytes"] = max(n_bytes, self.result["memory_bytes"])
+        mfu = "" if mfu_ratio is None else f", MFU {mfu_ratio:.0%}"
+        of_device = f"{speed:,.0f} tokens/s{mfu}, {n_bytes / 2**30:.1f} GiB"
+        shown = ("loss", "grad_norm", "learning_rate", "tokens", "tokens_per_second")
+        facts = {name: row[name] for name in shown if name in row}
+        progress.advance(1, f"loss {loss:.3f}, rate {rate:.2e}, gradient {norm:.2f}, {of_device}", **facts)
+
+    def _mfu_ratio(self, n_tokens: int, seconds: float) -> float | None:
+        return None if self._full_rate is None else round(n_tokens / seconds / self._full_rate, 4)
 
     def add_held_out(self, step: int, mean: float, losses: Mapping[str, float]) -> None:
         """Add the held-out losses of the sources by name, and their mean. Raises RunFailed if that isn't finite."""
