@@ -205,7 +205,7 @@ def model_of(found: Checkpoint | None, path: str | os.PathLike[str]) -> GPT2:
 
     if found is None:
         return GPT2.from_huggingface(local_model(path))
-    return GPT2.with_values(found.config, found.values())
+    return GPT2(found.config, values=found.values())
 
 
 def checkpoint_of(

@@ -104,10 +104,11 @@ class TokenEmbedding(nn.Embedding):
 class GPT2(nn.Module):
     """The language model: `model(tokens_bt)` returns next-token logits.
 
-    Its initial values are drawn from `seed` (`initialization.py`); inside `torch.device("meta")` it has none yet.
+    Its parameters get `values`, by default those drawn from `seed` (`initialization.py`); inside `torch.device("meta")`
+    they have none yet.
     """
 
-    def __init__(self, config: GPT2Config, seed: int = 0) -> None:
+    def __init__(self, config: GPT2Config, seed: int = 0, values: Values | None = None) -> None:
         super().__init__()
         self.config = config
         with torch.device("meta"):  # torch's layers would draw values, but not GPT-2's
@@ -122,7 +123,7 @@ class GPT2(nn.Module):
         device = torch.get_default_device()
         if device.type != "meta":
             self.to_empty(device=device)
-            initialize(self, drawn(config, seed))
+            initialize(self, values or drawn(config, seed))
 
     @property
     def device(self) -> torch.device:
@@ -179,7 +180,6 @@ class GPT2(nn.Module):
         """Return logits of the token after each position of `hidden_btc` (or some of its rows), [..., vocab_size]."""
         return functional.linear(hidden_btc, self.token_embedding.weight)[..., : self.config.vocab_size]
 
-    @torch.no_grad()
     def empty_cache(self, n_texts: int) -> list[LayerCache]:
         """Return a cache for each layer: 2 x n_layer x n_texts x context x n_embd numbers in total."""
         return [LayerCache(self.config, n_texts, self.final_norm.weight) for _ in range(self.config.n_layer)]
@@ -225,19 +225,10 @@ class GPT2(nn.Module):
         return -token_losses(hidden_btc, self.token_embedding.weight, tokens_bt[:, start + 1 :], self.config.vocab_size)
 
     @classmethod
-    def with_values(cls, config: GPT2Config, values: Values) -> GPT2:
-        """Return a model with given parameters, on the CPU."""
-        with torch.device("meta"):
-            model = cls(config)
-        parameters = {name: values(name, tensor.shape) for name, tensor in model.state_dict().items()}
-        model.load_state_dict(parameters, assign=True)
-        return model.requires_grad_(True)
-
-    @classmethod
     def from_huggingface(cls, folder: str | os.PathLike[str]) -> GPT2:
         """Return the model of a Hugging Face GPT-2 folder (config.json and model.safetensors)."""
         weights = GPT2Folder(folder)
-        return cls.with_values(weights.config, weights.values)
+        return cls(weights.config, values=weights.values)
 
     to_huggingface = write_huggingface
 
