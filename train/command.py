@@ -16,11 +16,9 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.published import FILES, TASKS
 from webtext.train.metrics import METRICS
-from webtext.train.settings import EvalSettings, ExperimentSettings, SampleSettings, ScaleSettings, TrainSettings
+from webtext.train.settings import WORDS, EvalSettings, ExperimentSettings, SampleSettings, ScaleSettings, TrainSettings
 
-MODEL, EXPORT = (METRICS, "checkpoints/"), ("*.safetensors",)
-"""Files that mark a folder of a training run, and an exported model."""
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16", "float16")  # of exported weights
 
 
 @click.group(name="train")
@@ -93,7 +91,7 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | 
     """
     from webtext.train import train_model
 
-    result = train_model(tokens, need_out(out, MODEL), settings, run, **given)
+    result = train_model(tokens, need_out(out, (METRICS, "checkpoints/")), settings, run, **given)
     if _is_main_process():
         measured = {"loss": result.loss, "held-out loss": result.validation_loss}
         losses = "".join(f", {name} {loss:.4f}" for name, loss in measured.items() if loss is not None)
@@ -267,7 +265,7 @@ def eval_(
 @click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
 @click.option("--prompt", "prompts", multiple=True, default=("",), help="Beginning of the text; repeatable.")
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Texts per prompt.")
-@click.option("--dtype", type=click.Choice(("auto", *DTYPES[:2])), default="auto", help="As in `train eval`.")
+@click.option("--dtype", type=click.Choice(WORDS["dtype"]), default="auto", help="As in `train eval`.")
 @click.option("--stop", "stops", metavar="TEXT", multiple=True, help="Text before which to stop; repeatable.")
 def sample(
     run: Run,
@@ -337,7 +335,7 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     Writes: DIR: config.json, model.safetensors, the tokenizer's files, and README.md, a model
             card, unless MODEL is such a folder itself
     """
-    target = need_out(out, EXPORT)
+    target = need_out(out, ("*.safetensors",))
     _plan(run, f"would write '{model}' to '{target}'")
     import torch
 
