@@ -65,24 +65,20 @@ class Detokenizer:
                 f"expected words with one blank between two and {'one' if self.margin else 'none'} at both ends",
             )
         joins = self._joins(words)
+        written = [functools.reduce(lambda word, pair: word.replace(*pair), self.rewritten, word) for word in words]
         parts: list[str] = []
         start = 0
         while start < len(words):
             end = start + 1
             while end < len(words) and joins[end] and end - start < LONGEST_RUN:
                 end += 1
-            while (joined := self._joined(words[start:end])) is None and end - start > 1:
+            while end > start and split(joined := "".join(written[start:end]), self.apart) != tuple(words[start:end]):
                 end -= 1
-            parts.append(f" {words[start]}" if joined is None else joined)
+            if end == start:  # the inverse would change even this word alone
+                joined, end = f" {words[start]}", start + 1
+            parts.append(joined)
             start = end
         return " ".join(parts)
-
-    def _joined(self, words: list[str]) -> str | None:
-        """Return the words joined, or None if `split` would not restore them."""
-        joined = "".join(words)
-        if any(inside in joined for inside, _ in self.rewritten):
-            joined = "".join(functools.reduce(lambda word, pair: word.replace(*pair), self.rewritten, w) for w in words)
-        return joined if split(joined, self.apart) == tuple(words) else None
 
     def _joins(self, words: list[str]) -> list[bool]:
         """Return, for each word and one past the last, whether it would join the word before it."""
@@ -94,8 +90,7 @@ class Detokenizer:
             if word in self.quotes:
                 before = word in is_open or (word == "'" and words[i - 1].endswith("s"))
                 after = not before
-                is_open -= {word}
-                is_open |= {word} if after else set()
+                (is_open.add if after else is_open.discard)(word)
             is_within = word in self.between_digits and 0 < i < len(words) - 1
             if is_within and words[i - 1][-1].isdigit() and words[i + 1][0].isdigit():
                 before = after = True
