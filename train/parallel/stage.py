@@ -65,11 +65,9 @@ class Stage(nn.Module):
         """Return an input and an output, without values: tensor parallel ranks have parts of a sequence."""
         b, t = tokens_bt.shape
         tp = 1 if self.tensor_group is None else self.tensor_group.size()
-        with torch.device("meta"):
-            hidden_bsc = torch.empty(b, t // tp, self.model.config.n_embd, dtype=self.dtype)
-            loss = torch.empty((1,) if torch.is_grad_enabled() else (b, t), dtype=sum_dtype(hidden_bsc))
-        hidden_bsc.requires_grad_(torch.is_grad_enabled())
-        loss.requires_grad_(torch.is_grad_enabled())
+        how: dict[str, Any] = {"device": "meta", "requires_grad": (trains := torch.is_grad_enabled())}
+        hidden_bsc = torch.empty(b, t // tp, self.model.config.n_embd, dtype=self.dtype, **how)
+        loss = torch.empty((1,) if trains else (b, t), dtype=sum_dtype(hidden_bsc), **how)
         return tokens_bt.to("meta") if self.is_first else hidden_bsc, loss if self.is_last else hidden_bsc
 
 
