@@ -26,7 +26,7 @@ from webtext.train.settings import TrainSettings, check_trainable, difference
 if TYPE_CHECKING:
     from webtext.train.distributed import World
 
-CODE_VERSION = 4
+CODE_VERSION = 5
 VISIBLE_SECONDS = 120.0
 """How long a process waits to see the checkpoint that process 0 chose: twice as long as NFS clients cache a folder."""
 
