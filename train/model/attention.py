@@ -13,6 +13,7 @@ Shape suffixes as in `gpt2.py`; s is a query of one block, t a key up to the blo
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
@@ -123,6 +124,11 @@ def _blocks(t: int) -> Iterator[slice]:
 
 def _probabilities(scaled_q_bhtd: Tensor, k_bhtd: Tensor, block: slice) -> Tensor:
     scores_bhst = scaled_q_bhtd[:, :, block] @ k_bhtd[:, :, : block.stop].mT
-    n = block.stop - block.start
-    scores_bhst[..., block] += scores_bhst.new_full((n, n), -torch.inf).triu(1)  # later keys of a query's own block
+    scores_bhst[..., block] += _mask(block.stop - block.start, scores_bhst.dtype)
     return torch.softmax(scores_bhst, -1)
+
+
+@functools.cache
+def _mask(n: int, dtype: torch.dtype) -> Tensor:
+    """-inf above the diagonal, which hides the later keys of a query's own block."""
+    return torch.full((n, n), -torch.inf, dtype=dtype).triu(1)
