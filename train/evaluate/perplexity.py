@@ -6,14 +6,13 @@ import contextlib
 import math
 from typing import Any
 
-import torch
-
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder, strict_json
 from webtext.shards import TokenShards
+from webtext.train.checkpoint.checkpoint import checkpoint_of
 from webtext.train.data.windows import LARGEST_LOSS, WindowRules, Windows, total_loss
 from webtext.train.evaluate.measured import Measured, dtype_name, load_measured
 from webtext.train.model.sample import sample_texts
@@ -59,17 +58,19 @@ def evaluate_run(
 
     Skipped if evaluation.json was made from this checkpoint, these tokens and these settings.
     """
-    folder, measured = Folder(model_dir), load_measured(model_dir, tokenizer, run.console.warn)
-    parts = [CODE_VERSION, measured.facts.get("files"), TokenShards(tokens, split="validation").hash]
+    folder, found = Folder(model_dir), checkpoint_of(model_dir, lambda _: None)  # `load_measured` warns
+    assert found
+    parts = [CODE_VERSION, found.state["files"], TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
     with contextlib.suppress(InputError):  # if there is none, or a damaged one, it is made
         done = folder.read_object("evaluation.json")
         if done.get("key") == key and Folder(export).exists("config.json"):
             return done
+    measured = load_measured(model_dir, tokenizer, run.console.warn)
     answer = evaluate_model(measured, tokens, settings, run)
-    model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
-    answer |= {"sample": sample_texts(model, tok, [""], sampling)[0], "key": key}
-    model.to_huggingface(export, tokenizer=tok, card=measured.card)
+    model = measured.model.cpu()
+    answer |= {"sample": sample_texts(model, measured.tokenizer, [""], sampling)[0], "key": key}
+    model.to_huggingface(export, tokenizer=measured.tokenizer, card=measured.card)
     write_evaluation(folder, answer)
     return answer
 
