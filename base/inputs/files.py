@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from webtext.base.console import Console
+from webtext.base.console import Console, counted
 from webtext.base.decompress import SUFFIXES as COMPRESSED
 from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
@@ -84,8 +84,8 @@ class InputFile:
     @property
     def suffix(self) -> str:
         """The name's suffix in lower case, with the compression's: `.txt.gz`; empty if it has none."""
-        name, plain = self.name.lower().rpartition("/")[2], PurePath(self.plain_name)
-        return plain.suffix + name[len(plain.name) :]
+        plain = self.plain_name
+        return PurePath(plain).suffix + self.name.lower()[len(plain) :]
 
     @property
     def kind(self) -> str:
@@ -235,7 +235,7 @@ def _found(
     folder, last = Folder.split(name)
     if folder.is_file(last):
         return [InputFile(folder, last, encoding)]
-    if not set(last).isdisjoint("*?[") and not Folder(name).exists(""):
+    if set(last) & set("*?[") and not Folder(name).exists(""):
         found = [InputFile(folder, each, encoding) for each in fnmatch.filter(folder.names(), last)]
         if not found:
             raise InputError(f"no file matches '{name}'", "wildcards are allowed only after the last '/'")
@@ -256,7 +256,7 @@ def _found(
             kind = "image" if file.suffix in _IMAGES else file.suffix or "without suffix"
             ignored["hidden" if is_hidden else kind] += 1
     nouns = ("image", "part set")  # the other kinds have no plural
-    said = ", ".join(f"{n:,} {kind}{'s' * (n > 1 and kind in nouns)}" for kind, n in (+ignored).most_common())
+    said = ", ".join(counted(n, kind, None if kind in nouns else kind) for kind, n in (+ignored).most_common())
     if not found:
         known = f"; it contains {said}" if said else ""
         raise InputError(

@@ -68,7 +68,7 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length:
 def dumped(
     vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length: int | None = None
 ) -> tuple[Folder, dict[str, bytes]]:
-    """Return the folder that `save` writes to, and its files by name. Raises InputError if the format would change ids."""
+    """Return the folder that `save` writes to, and its files by name. Raises InputError if ids would change in that format."""
     parent, name = split_path(path)
     place = parent.location(name)
     if model_max_length is not None and name.endswith((".tiktoken", ".json")):
