@@ -18,20 +18,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_606,
+    "Python, lines": 43_605,
     "Python in base/, lines": 8156,
     "Python in crawl/, lines": 8977,
     "Python in clean/, lines": 7930,
     "Python in tokenizer/, lines": 4670,
     "Python in shards/, lines": 2424,
-    "Python in train/, lines": 7871,
+    "Python in train/, lines": 7870,
     "Python in app/, lines": 3578,
     "Python in base/, tokens": 53_164,
     "Python in crawl/, tokens": 59_288,
     "Python in clean/, tokens": 63_349,
     "Python in tokenizer/, tokens": 31_646,
     "Python in shards/, tokens": 16_766,
-    "Python in train/, tokens": 60_177,
+    "Python in train/, tokens": 60_176,
     "Python in app/, tokens": 27_506,
     "modules": 316,
     "settings": 137,

@@ -26,7 +26,7 @@ class Engine:
     data_rank, n_data = 0, 1
     """Which of the shares of a batch this process reads, and their number. Processes sharing a model read the same one."""
     share: Tensor
-    """The targets of the last step that count, as a share of all: gradients are means over all until they are used."""
+    """The share of the last step's targets that count. Gradients are means over all targets until they are used."""
 
     def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.rules, self.device, self.dtype = model, rules, device, dtype
@@ -38,10 +38,10 @@ class Engine:
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Set the parameters' `grad` and return the loss of a step, the same in all processes.
 
-        It is the mean over the counted targets of all `microbatches` (windows [b, t + 1]) of all processes together. They
-        are a `share` of all targets, over which `grad` is a mean. Each microbatch is freed before the next one is read.
+        The loss is the mean over the counted targets of all `microbatches` (windows [b, t + 1]) of all processes together,
+        `grad` a mean over all targets, of which those are a `share`. Each microbatch is freed before the next one is read.
         """
-        loss, share = torch.zeros(2, device=self.device).unbind()
+        loss = share = torch.zeros((), device=self.device)
         with cast_parameters(self.model, self.dtype):
             for tokens_bt in microbatches:
                 inputs_bt = tokens_bt[:, :-1]
@@ -49,7 +49,7 @@ class Engine:
                 part = self.model.loss(inputs_bt, tokens_bt[:, 1:], *how) / n_microbatches
                 part.backward()  # type: ignore[no-untyped-call]
                 loss = loss + part.detach()
-                share += self.rules.counted_share(inputs_bt)
+                share = share + self.rules.counted_share(inputs_bt)
         self.share = share / n_microbatches
         return loss / self.share
 

@@ -58,8 +58,7 @@ NOTES = (
 NO_CHANCE = "One seed or document shows nothing about chance. Give --seeds 3 or more."
 
 
-Corpora = Mapping[str, Source]
-"""The token sets of the corpora, by their names in messages."""
+Corpora = Mapping[str, Source]  # token sets by the names of the corpora
 
 
 def compare_corpora(
@@ -125,22 +124,21 @@ def open_corpora(arguments: Sequence[str], named: str | None) -> tuple[Corpora, 
             name = path = argument.rstrip("/")
         if slug(name) in map(slug, corpora):
             raise ConfigError(f"two corpora have the name '{name}'", "name them: one=PATH other=PATH")
-        is_set = Folder(path).exists("manifest.json")
-        if not is_set and not Folder(path).exists("tokens/manifest.json"):
-            raise InputError(
-                f"'{path}' is neither a build nor a token set", "expected a manifest.json or tokens/ in it"
-            )
+        folder = Folder(path)
+        is_set = folder.exists("manifest.json")
+        if not is_set and not folder.exists("tokens/manifest.json"):
+            raise InputError(f"'{path}' is neither a build nor a token set", "expected manifest.json or tokens/ in it")
         build = Folder(path.rpartition("/")[0] or "." if is_set else path)
         if tokenizer is None:
             if not build.exists("tokenizer/tokenizer.json"):
                 raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
             tokenizer = Tokenizer.load(build.location("tokenizer/tokenizer.json"))
-        (source,) = open_sources(path if is_set else Folder(path).location("tokens"))
+        (source,) = open_sources(path if is_set else folder.location("tokens"))
         source.train.check_tokenizer(tokenizer)
         if not source.train.n_tokens:
             raise InputError(f"'{source.name}' has no training tokens", "build the corpus, and pack it")
         corpora[name] = source
-    assert tokenizer is not None
+    assert tokenizer
     return corpora, tokenizer
 
 
@@ -196,7 +194,7 @@ def read_validation(path: str) -> dict[str, str]:
 def bits_of(trial: Trial, *, texts: Sequence[str], tokenizer: Tokenizer, run: Run) -> list[float]:
     """Return the trial's loss in bits on each text: that in its measures.json, if it is of its last checkpoint."""
     found = checkpoint_of(trial.folder)
-    assert found is not None
+    assert found
     files = found.state["files"]
     with contextlib.suppress(InputError):  # a damaged one is made again
         made = Folder(trial.folder).read_object(MEASURES)
@@ -207,7 +205,7 @@ def bits_of(trial: Trial, *, texts: Sequence[str], tokenizer: Tokenizer, run: Ru
     windows = Windows([stream], context=model.config.context, stride=None)
     nats: list[Any] = []
     with join_world(trial.settings.device) as world, run.console.progress(len(windows), "eval", "windows") as progress:
-        model = model.to(world.device)
+        model.to(world.device)
         for tokens_bt, n_scored in windows.batches(BATCH_SIZE):
             tokens = torch.from_numpy(tokens_bt).to(world.device)
             likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
